@@ -1,0 +1,323 @@
+//! Matrix products: the `gemm` crate on tiles of fixed size, shared among our own threads.
+//!
+//! The output is cut into tiles by the sizes alone; each tile is one single-threaded library call. So the
+//! result does not depend on the number of threads, and a row's result does not depend on how many rows
+//! follow in later tiles ([`TILE_ROWS`]). A sum over a long inner axis can be cut into fixed chunks that
+//! are added from left to right, so that a batch summed in slices gives the same bits as one summed whole.
+
+use crate::pool::Pool;
+
+/// Rows of one tile: slices of a batch that are multiples of this give the same bits as the whole.
+pub const TILE_ROWS: usize = 256;
+
+/// The widest tile in columns.
+const TILE_COLUMNS: usize = 1024;
+
+/// The largest inner size the library packs at a time.
+const LIBRARY_DEPTH: usize = 1024;
+
+/// An element type that matrix products exist for.
+pub trait Scalar: Copy + Send + Sync + Default + PartialEq + 'static {
+    /// 0.
+    const NOTHING: Self;
+    /// 1.
+    const UNIT: Self;
+}
+
+impl Scalar for f32 {
+    const NOTHING: f32 = 0.0;
+    const UNIT: f32 = 1.0;
+}
+
+impl Scalar for f64 {
+    const NOTHING: f64 = 0.0;
+    const UNIT: f64 = 1.0;
+}
+
+/// A matrix inside a slice: element (i, j) stands at `i * row_stride + j * column_stride`.
+#[derive(Clone, Copy)]
+pub struct Mat<'a, T> {
+    data: &'a [T],
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+impl<'a, T> Mat<'a, T> {
+    /// A row-major matrix that fills the beginning of `data`.
+    pub fn new(data: &'a [T], rows: usize, columns: usize) -> Mat<'a, T> {
+        Mat::strided(data, rows, columns, columns, 1)
+    }
+
+    /// A matrix with any strides.
+    ///
+    /// # Panics
+    /// When an element lies outside `data`.
+    pub fn strided(data: &'a [T], rows: usize, columns: usize, row_stride: usize, column_stride: usize) -> Mat<'a, T> {
+        check_inside(data.len(), rows, columns, row_stride, column_stride);
+        Mat { data, rows, columns, row_stride, column_stride }
+    }
+
+    /// The same elements with rows and columns exchanged.
+    #[must_use]
+    pub fn t(self) -> Mat<'a, T> {
+        Mat {
+            rows: self.columns,
+            columns: self.rows,
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+            ..self
+        }
+    }
+
+    /// Transposed if `yes`.
+    #[must_use]
+    pub fn transposed_if(self, yes: bool) -> Mat<'a, T> {
+        if yes { self.t() } else { self }
+    }
+
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The number of columns.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+}
+
+/// A matrix to be written: as [`Mat`], but exclusive.
+pub struct MatMut<'a, T> {
+    data: &'a mut [T],
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+impl<'a, T> MatMut<'a, T> {
+    /// A row-major matrix that fills the beginning of `data`.
+    pub fn new(data: &'a mut [T], rows: usize, columns: usize) -> MatMut<'a, T> {
+        MatMut::strided(data, rows, columns, columns, 1)
+    }
+
+    /// A matrix with any strides; no two elements may share a place.
+    ///
+    /// # Panics
+    /// When an element lies outside `data`.
+    pub fn strided(data: &'a mut [T], rows: usize, columns: usize, row_stride: usize, column_stride: usize) -> MatMut<'a, T> {
+        check_inside(data.len(), rows, columns, row_stride, column_stride);
+        MatMut { data, rows, columns, row_stride, column_stride }
+    }
+}
+
+#[track_caller]
+fn check_inside(len: usize, rows: usize, columns: usize, row_stride: usize, column_stride: usize) {
+    if rows > 0 && columns > 0 {
+        let last = (rows - 1) * row_stride + (columns - 1) * column_stride;
+        assert!(last < len, "a {rows}x{columns} matrix reaches beyond its {len} elements");
+    }
+}
+
+/// What happens to the old contents of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Into {
+    /// They are overwritten.
+    Overwrite,
+    /// The product is added to them.
+    Add,
+}
+
+/// `c = a b` (or `c += a b`), on all threads of the pool.
+///
+/// With `chunk` below the inner size, the sum over the inner axis is cut into chunks of that many terms,
+/// added from left to right.
+///
+/// # Panics
+/// When the sizes disagree.
+pub fn matmul<T: Scalar>(pool: &Pool, a: Mat<'_, T>, b: Mat<'_, T>, c: MatMut<'_, T>, into: Into, chunk: usize) {
+    let (m, k, n) = sizes(&a, &b, &c);
+    let (tile_m, tile_n) = (TILE_ROWS.min(m.max(1)), tile_columns(k, n));
+    let (tiles_m, tiles_n) = (m.div_ceil(tile_m), n.div_ceil(tile_n).max(1));
+    let out = Target { ptr: c.data.as_mut_ptr(), row_stride: c.row_stride, column_stride: c.column_stride };
+    // A multiply-add of f32 takes about 1/80 ns on one core.
+    pool.run_sized(tiles_m * tiles_n, m * k * n / 64, &|task, _| {
+        let (i, j) = (task / tiles_n * tile_m, task % tiles_n * tile_n);
+        let (rows, columns) = (tile_m.min(m - i), tile_n.min(n - j));
+        // SAFETY: the tile lies inside `c`, whose bounds were checked, and tiles do not overlap.
+        unsafe { tile(&a, &b, &out, (i, rows), (j, columns), k, into, chunk) }
+    });
+}
+
+/// As [`matmul`], in the calling thread: for products inside a task.
+///
+/// # Panics
+/// When the sizes disagree.
+pub fn matmul_here<T: Scalar>(a: Mat<'_, T>, b: Mat<'_, T>, c: MatMut<'_, T>, into: Into) {
+    let (m, k, n) = sizes(&a, &b, &c);
+    let out = Target { ptr: c.data.as_mut_ptr(), row_stride: c.row_stride, column_stride: c.column_stride };
+    // SAFETY: the bounds of all three were checked when they were made.
+    unsafe { tile(&a, &b, &out, (0, m), (0, n), k, into, usize::MAX) }
+}
+
+/// A bound on the heap memory that the library holds for `threads` threads: a slab of the size of the
+/// second-level cache for each, kept for the life of the thread, and packing buffers during a call.
+pub fn library_bytes(threads: usize) -> usize {
+    let slab = cache_bytes();
+    let packed = LIBRARY_DEPTH * (TILE_COLUMNS + TILE_ROWS) * size_of::<f64>();
+    threads * (slab + packed)
+}
+
+/// The size of the second-level cache as the library sees it, or a cautious guess.
+fn cache_bytes() -> usize {
+    let size = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index2/size").unwrap_or_default();
+    let kib: usize = size.trim().trim_end_matches('K').parse().unwrap_or(2048);
+    kib << 10
+}
+
+/// Tiles are as wide as the output unless that leaves too few of them for two cores and more.
+fn tile_columns(k: usize, n: usize) -> usize {
+    if n * k < 32 * 1024 {
+        return n.max(1);
+    }
+    n.div_ceil(4).next_multiple_of(64).min(TILE_COLUMNS)
+}
+
+fn sizes<T>(a: &Mat<'_, T>, b: &Mat<'_, T>, c: &MatMut<'_, T>) -> (usize, usize, usize) {
+    assert_eq!(a.columns, b.rows, "inner sizes differ");
+    assert_eq!((a.rows, b.columns), (c.rows, c.columns), "output size differs");
+    (a.rows, a.columns, b.columns)
+}
+
+struct Target<T> {
+    ptr: *mut T,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+// SAFETY: tasks write disjoint tiles of the target.
+unsafe impl<T: Send> Sync for Target<T> {}
+
+/// One tile of the output.
+///
+/// # Safety
+/// The tile must lie inside the target and be written by nobody else meanwhile.
+unsafe fn tile<T: Scalar>(
+    a: &Mat<'_, T>,
+    b: &Mat<'_, T>,
+    c: &Target<T>,
+    (i, rows): (usize, usize),
+    (j, columns): (usize, usize),
+    k: usize,
+    into: Into,
+    chunk: usize,
+) {
+    if rows == 0 || columns == 0 {
+        return;
+    }
+    // SAFETY: inside the target by the caller's promise.
+    let dst = unsafe { c.ptr.add(i * c.row_stride + j * c.column_stride) };
+    if k == 0 {
+        if into == Into::Overwrite {
+            for (r, q) in (0..rows).flat_map(|r| (0..columns).map(move |q| (r, q))) {
+                // SAFETY: inside the tile.
+                unsafe { *dst.add(r * c.row_stride + q * c.column_stride) = T::NOTHING };
+            }
+        }
+        return;
+    }
+    let mut done = 0;
+    while done < k {
+        let depth = chunk.min(k - done);
+        let add = done > 0 || into == Into::Add;
+        // SAFETY: the operands' bounds were checked when they were made, the target's by the caller.
+        unsafe {
+            gemm::gemm(
+                rows,
+                columns,
+                depth,
+                dst,
+                c.column_stride as isize,
+                c.row_stride as isize,
+                add,
+                a.data.as_ptr().add(i * a.row_stride + done * a.column_stride),
+                a.column_stride as isize,
+                a.row_stride as isize,
+                b.data.as_ptr().add(done * b.row_stride + j * b.column_stride),
+                b.column_stride as isize,
+                b.row_stride as isize,
+                if add { T::UNIT } else { T::NOTHING },
+                T::UNIT,
+                false,
+                false,
+                false,
+                gemm::Parallelism::None,
+            );
+        }
+        done += depth;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(n: usize, seed: u64) -> Vec<f32> {
+        let mut z = seed;
+        let mut next = || {
+            z = z.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (z >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+        };
+        (0..n).map(|_| next()).collect()
+    }
+
+    #[track_caller]
+    fn check(m: usize, k: usize, n: usize, ta: bool, tb: bool, into: Into, chunk: usize) {
+        let (a, b, old) = (fill(m * k, 1), fill(k * n, 2), fill(m * n, 3));
+        let mat_a = if ta { Mat::new(&a, k, m).t() } else { Mat::new(&a, m, k) };
+        let mat_b = if tb { Mat::new(&b, n, k).t() } else { Mat::new(&b, k, n) };
+        let runs = [1, 2, 3].map(|threads| {
+            let mut c = old.clone();
+            matmul(&Pool::new(threads), mat_a, mat_b, MatMut::new(&mut c, m, n), into, chunk);
+            c
+        });
+        assert!(runs[0] == runs[1] && runs[0] == runs[2], "bits depend on the threads");
+        for i in 0..m {
+            for j in 0..n {
+                let mut sum = if into == Into::Add { old[i * n + j] as f64 } else { 0.0 };
+                for l in 0..k {
+                    let x = if ta { a[l * m + i] } else { a[i * k + l] };
+                    let y = if tb { b[j * k + l] } else { b[l * n + j] };
+                    sum += x as f64 * y as f64;
+                }
+                let got = runs[0][i * n + j] as f64;
+                assert!((got - sum).abs() < 1e-5 * (k as f64 + 4.0), "at {i},{j}: {got} and {sum}");
+            }
+        }
+    }
+
+    #[test]
+    fn agrees_with_the_naive_product() {
+        for (m, k, n) in [(1, 1, 1), (32, 100, 33), (300, 40, 70), (1, 50, 300), (5, 0, 3), (257, 130, 513)] {
+            for (ta, tb) in [(false, false), (true, false), (false, true), (true, true)] {
+                check(m, k, n, ta, tb, Into::Overwrite, usize::MAX);
+                check(m, k, n, ta, tb, Into::Add, 16);
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_whole_tiles_do_not_depend_on_the_number_of_rows() {
+        let (m, k, n) = (3 * TILE_ROWS + 17, 300, 200);
+        let (a, b) = (fill(m * k, 1), fill(k * n, 2));
+        let pool = Pool::new(2);
+        let mut whole = vec![0.0; m * n];
+        matmul(&pool, Mat::new(&a, m, k), Mat::new(&b, k, n), MatMut::new(&mut whole, m, n), Into::Overwrite, usize::MAX);
+        let mut part = vec![0.0; TILE_ROWS * n];
+        let rows = Mat::new(&a[TILE_ROWS * k..], TILE_ROWS, k);
+        matmul(&pool, rows, Mat::new(&b, k, n), MatMut::new(&mut part, TILE_ROWS, n), Into::Overwrite, usize::MAX);
+        assert!(whole[TILE_ROWS * n..2 * TILE_ROWS * n] == part[..]);
+    }
+}

@@ -1,0 +1,18 @@
+//! Compute kernels: slices in, slices out. They know shapes as plain numbers and nothing of graphs.
+//!
+//! Three rules hold everywhere:
+//!
+//! - **No allocation.** A kernel that needs scratch memory takes it as an argument, and the function
+//!   beside it says how much (`..._scratch`). The one exception is the packing buffer inside the GEMM
+//!   library, bounded by [`gemm::library_bytes`].
+//! - **The same bits for any number of threads.** Work is cut into tasks by shape alone, never by the
+//!   number of threads; sums run over fixed blocks in a fixed order.
+//! - **SIMD is chosen at run time.** Inner loops are plain Rust, compiled once per instruction set by
+//!   [`simd!`] and vectorised by the compiler.
+
+pub mod gemm;
+pub mod math;
+pub mod pool;
+pub mod simd;
+
+pub use pool::Pool;

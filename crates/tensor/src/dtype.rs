@@ -1,0 +1,131 @@
+//! Element types.
+
+use half::{bf16, f16};
+use std::fmt;
+use std::str::FromStr;
+
+/// The type of one element of a tensor.
+///
+/// ```
+/// use plimsoll_tensor::DType;
+/// assert_eq!(DType::F16.size(), 2);
+/// assert_eq!("bf16".parse::<DType>().unwrap(), DType::BF16);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DType {
+    /// 32-bit float, the default.
+    F32,
+    /// 64-bit float.
+    F64,
+    /// IEEE half precision.
+    F16,
+    /// The upper half of an f32.
+    BF16,
+    /// 32-bit signed integer.
+    I32,
+    /// 64-bit signed integer.
+    I64,
+    /// Byte.
+    U8,
+    /// One byte holding 0 or 1.
+    Bool,
+}
+
+impl DType {
+    /// Every type, in a fixed order.
+    pub const ALL: [DType; 8] = [
+        DType::F32,
+        DType::F64,
+        DType::F16,
+        DType::BF16,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::Bool,
+    ];
+
+    /// Bytes per element.
+    pub const fn size(self) -> usize {
+        match self {
+            DType::F64 | DType::I64 => 8,
+            DType::F32 | DType::I32 => 4,
+            DType::F16 | DType::BF16 => 2,
+            DType::U8 | DType::Bool => 1,
+        }
+    }
+
+    /// True for the four floating-point types, the ones gradients flow through.
+    pub const fn is_float(self) -> bool {
+        matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
+    }
+
+    /// The name used in text form and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::I32 => "i32",
+            DType::I64 => "i64",
+            DType::U8 => "u8",
+            DType::Bool => "bool",
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for DType {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DType, String> {
+        DType::ALL
+            .into_iter()
+            .find(|dtype| dtype.name() == text)
+            .ok_or_else(|| format!("unknown data type '{text}'"))
+    }
+}
+
+/// A Rust type that can be an element of a tensor.
+///
+/// # Safety
+/// The type is plain data: every bit pattern that the engine writes is valid, and it has no padding.
+pub unsafe trait Element: Copy + Default + Send + Sync + fmt::Debug + PartialEq + 'static {
+    /// The matching data type.
+    const DTYPE: DType;
+
+    /// The nearest f64.
+    fn to_f64(self) -> f64;
+
+    /// The nearest value of this type; for integers by truncation, for bool whether non-zero.
+    fn from_f64(value: f64) -> Self;
+}
+
+macro_rules! element {
+    ($($ty:ty, $dtype:ident, |$v:ident| $to:expr, |$x:ident| $from:expr;)*) => {$(
+        // SAFETY: primitive numeric types are plain data.
+        unsafe impl Element for $ty {
+            const DTYPE: DType = DType::$dtype;
+            #[inline(always)]
+            fn to_f64(self) -> f64 { let $v = self; $to }
+            #[inline(always)]
+            fn from_f64($x: f64) -> Self { $from }
+        }
+    )*};
+}
+
+element! {
+    f32, F32, |v| v as f64, |x| x as f32;
+    f64, F64, |v| v, |x| x;
+    f16, F16, |v| v.to_f64(), |x| f16::from_f64(x);
+    bf16, BF16, |v| v.to_f64(), |x| bf16::from_f64(x);
+    i32, I32, |v| v as f64, |x| x as i32;
+    i64, I64, |v| v as f64, |x| x as i64;
+    u8, U8, |v| v as f64, |x| x as u8;
+    bool, Bool, |v| v as u8 as f64, |x| x != 0.0;
+}
