@@ -10,9 +10,19 @@
 //! - **SIMD is chosen at run time.** Inner loops are plain Rust, compiled once per instruction set by
 //!   [`simd!`] and vectorised by the compiler.
 
+pub mod attention;
+mod blocks;
+pub mod channel_norm;
+pub mod cross_entropy;
 pub mod gemm;
 pub mod math;
+pub mod norm;
 pub mod pool;
 pub mod simd;
+pub mod softmax;
 
+#[cfg(test)]
+mod testing;
+
+pub use blocks::Source;
 pub use pool::Pool;
