@@ -11,8 +11,12 @@
 //!   [`simd!`] and vectorised by the compiler.
 
 pub mod gemm;
+pub mod copy;
 pub mod math;
+pub mod pointwise;
 pub mod pool;
+pub mod random;
+pub mod reduce;
 pub mod simd;
 
 pub use pool::Pool;
