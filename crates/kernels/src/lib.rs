@@ -15,9 +15,13 @@ mod blocks;
 pub mod channel_norm;
 pub mod cross_entropy;
 pub mod gemm;
+pub mod copy;
 pub mod math;
 pub mod norm;
+pub mod pointwise;
 pub mod pool;
+pub mod random;
+pub mod reduce;
 pub mod simd;
 pub mod softmax;
 
