@@ -13,6 +13,7 @@
 pub mod gemm;
 pub mod math;
 pub mod pool;
+pub mod random;
 pub mod simd;
 
 pub use pool::Pool;
