@@ -10,10 +10,13 @@
 //! - **SIMD is chosen at run time.** Inner loops are plain Rust, compiled once per instruction set by
 //!   [`simd!`] and vectorised by the compiler.
 
+pub mod axis;
+pub mod gather;
 pub mod gemm;
 pub mod math;
 pub mod pool;
 pub mod random;
+pub mod scan;
 pub mod simd;
 
 pub use pool::Pool;
