@@ -18,5 +18,6 @@ pub mod pool;
 pub mod random;
 pub mod scan;
 pub mod simd;
+pub mod sort;
 
 pub use pool::Pool;
