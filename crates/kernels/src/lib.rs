@@ -14,6 +14,7 @@ pub mod axis;
 pub mod gather;
 pub mod gemm;
 pub mod math;
+pub mod optimizer;
 pub mod pool;
 pub mod random;
 pub mod scan;
