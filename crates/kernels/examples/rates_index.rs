@@ -4,7 +4,7 @@ use plimsoll_kernels::Pool;
 use plimsoll_kernels::axis::Axis;
 use plimsoll_kernels::gather::{gather, scatter_add};
 use plimsoll_kernels::gemm::Into;
-use plimsoll_kernels::random::{Distribution, Stream, fill, integers_fill};
+use plimsoll_kernels::random::{Distribution, Key, fill, integers};
 use plimsoll_kernels::scan::{self, Scan, cumsum};
 use plimsoll_kernels::sort::{Order, Sorted, sort, sort_scratch, top_k, top_k_scratch};
 use std::time::Instant;
@@ -14,7 +14,7 @@ fn main() {
         let pool = Pool::new(threads);
         let n = 1 << 22;
         let mut x = vec![0.0f32; n];
-        fill(&pool, Stream::new(1, 1, 1), Distribution::NORMAL, 0, &mut x);
+        fill(&pool, Distribution::Normal, Key { seed: 1, step: 1, stream: 1 }, 0, &mut x);
         let (mut values, mut positions) = (vec![0.0f32; n], vec![0i32; n]);
         for row in [16, 256, 1024, 2048, 4096, 65536, 1 << 20] {
             let mut scratch = vec![0u64; sort_scratch(row, threads)];
@@ -36,7 +36,7 @@ fn main() {
         for (vocabulary, width, tokens) in [(50_000, 64, 65536), (50_000, 512, 8192), (1000, 16, 65536)] {
             let mut table = vec![1.0f32; vocabulary * width];
             let mut indices = vec![0i32; tokens];
-            integers_fill(&pool, Stream::new(1, 1, 2), 0, vocabulary as i64, 0, &mut indices);
+            integers(&pool, 0, vocabulary as i64, Key { seed: 1, step: 2, stream: 1 }, 0, &mut indices);
             let axis = Axis::new(&[vocabulary, width], 0);
             let rows = &mut values[..tokens * width];
             let bytes = 8.0 * rows.len() as f64;

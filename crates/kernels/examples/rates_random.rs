@@ -1,7 +1,7 @@
 //! Measures how fast random numbers are drawn: `cargo run --release --example rates_random`.
 
 use plimsoll_kernels::Pool;
-use plimsoll_kernels::random::{Distribution, Stream, dropout, fill};
+use plimsoll_kernels::random::{Distribution, Key, fill};
 use std::time::Instant;
 
 fn main() {
@@ -9,16 +9,14 @@ fn main() {
         let pool = Pool::new(threads);
         for n in [1 << 16, 1 << 24] {
             let mut out = vec![0.0f32; n];
-            let x = vec![1.0f32; n];
             for (name, distribution) in [
-                ("uniform", Distribution::UNIT),
-                ("normal", Distribution::NORMAL),
-                ("truncated", Distribution::TruncatedNormal { mean: 0.0, stddev: 1.0 }),
-                ("bernoulli", Distribution::Bernoulli { probability: 0.5 }),
+                ("uniform", Distribution::Uniform),
+                ("normal", Distribution::Normal),
+                ("truncated", Distribution::TruncatedNormal),
             ] {
-                report(name, threads, n, 4 * n, || fill(&pool, Stream::new(1, 2, 3), distribution, 0, &mut out));
+                let key = Key { seed: 1, step: 2, stream: 3 };
+                report(name, threads, n, 4 * n, || fill(&pool, distribution, key, 0, &mut out));
             }
-            report("dropout", threads, n, 8 * n, || dropout(&pool, Stream::new(1, 2, 3), 0.1, 0, &x, &mut out));
         }
     }
 }

@@ -428,17 +428,17 @@ fn places(outer: usize, n: usize, inner: usize) -> impl Iterator<Item = (usize, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::{Distribution, Stream, fill_block, integers_block};
+    use crate::random::{Distribution, Key, fill_block, integers_block};
 
     fn floats(n: usize) -> Vec<f32> {
         let mut out = vec![0.0; n];
-        fill_block(Stream::new(1, 1, 1), Distribution::NORMAL, 0, &mut out);
+        fill_block(Distribution::Normal, Key { seed: 1, step: 1, stream: 1 }, 0, &mut out);
         out
     }
 
     fn indices(n: usize, size: usize) -> Vec<i64> {
         let mut out = vec![0; n];
-        integers_block(Stream::new(2, 2, 2), 0, size as i64, 0, &mut out);
+        integers_block(0, size as i64, Key { seed: 2, step: 2, stream: 2 }, 0, &mut out);
         out
     }
 

@@ -11,12 +11,15 @@
 //!   [`simd!`] and vectorised by the compiler.
 
 pub mod axis;
+pub mod copy;
 pub mod gather;
 pub mod gemm;
 pub mod math;
 pub mod optimizer;
+pub mod pointwise;
 pub mod pool;
 pub mod random;
+pub mod reduce;
 pub mod scan;
 pub mod simd;
 pub mod sort;

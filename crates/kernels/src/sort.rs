@@ -331,13 +331,13 @@ pub fn top_k_naive(row: &[f64], k: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::{Distribution, Stream, fill_block};
+    use crate::random::{Distribution, Key, fill_block};
 
     /// Numbers with repetitions, zeros of both signs, infinities and NaN.
     fn numbers(n: usize) -> Vec<f64> {
         let mut out = vec![0.0f64; n];
-        fill_block(Stream::new(1, 1, 1), Distribution::Uniform { low: -50.0, high: 50.0 }, 0, &mut out);
-        out.iter_mut().for_each(|x| *x = (*x * 4.0).round() / 4.0);
+        fill_block(Distribution::Uniform, Key { seed: 1, step: 1, stream: 1 }, 0, &mut out);
+        out.iter_mut().for_each(|x| *x = (*x * 400.0).round() / 4.0 - 50.0);
         let special = [f64::NAN, -0.0, 0.0, f64::INFINITY, f64::NEG_INFINITY, -f64::NAN];
         out.iter_mut().step_by(13).zip(special.into_iter().cycle()).for_each(|(x, s)| *x = s);
         out

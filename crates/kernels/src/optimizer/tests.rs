@@ -1,5 +1,5 @@
 use super::*;
-use crate::random::{Distribution, Stream, fill_block};
+use crate::random::{Distribution, Key, fill_block};
 
 const START: [f64; 3] = [1.0, -2.0, 0.5];
 const GRADIENTS: [[f64; 3]; 3] = [[0.1, -0.2, 1e-5], [0.3, 0.1, -2e-5], [-0.2, 0.4, 0.0]];
@@ -151,7 +151,7 @@ fn step(t: u32) -> Step {
 /// Numbers that f32 holds exactly, so that both widths start from the same place.
 fn start<T: Float>(n: usize, op: u32) -> Vec<T> {
     let mut out = vec![0.0f32; n];
-    fill_block(Stream::new(3, op, 0), Distribution::UNIT, 0, &mut out);
+    fill_block(Distribution::Uniform, Key { seed: 3, step: 0, stream: op }, 0, &mut out);
     out.iter().map(|&x| T::from_f64(x as f64 - 0.5)).collect()
 }
 
