@@ -56,7 +56,7 @@ impl Attention {
     /// Query heads that share a head of keys and values.
     fn group(&self) -> usize {
         assert!(
-            self.kv_heads > 0 && self.heads % self.kv_heads == 0,
+            self.kv_heads > 0 && self.heads.is_multiple_of(self.kv_heads),
             "{} heads cannot share {}",
             self.heads,
             self.kv_heads
@@ -177,8 +177,8 @@ pub enum Mask<'a, T> {
     None,
     /// These numbers are added to the scaled scores.
     Add(MaskView<'a, T>),
-    /// Scores where this is zero are removed.
-    Keep(MaskView<'a, u8>),
+    /// Scores where this is false are removed.
+    Keep(MaskView<'a, bool>),
 }
 
 /// `[batch, heads, queries, keys]` inside a slice, where each of the first three axes can be 1 for all.
@@ -196,8 +196,7 @@ impl<'a, M> MaskView<'a, M> {
     pub fn new(data: &'a [M], [batch, heads, queries, keys]: [usize; 4]) -> MaskView<'a, M> {
         assert_eq!(data.len(), batch * heads * queries * keys, "the mask has another length than its shape");
         let stride = |size: usize, stride: usize| if size == 1 { 0 } else { stride };
-        let strides =
-            [stride(batch, heads * queries * keys), stride(heads, queries * keys), stride(queries, keys)];
+        let strides = [stride(batch, heads * queries * keys), stride(heads, queries * keys), stride(queries, keys)];
         MaskView { data, strides }
     }
 

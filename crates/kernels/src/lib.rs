@@ -11,19 +11,24 @@
 //!   [`simd!`] and vectorised by the compiler.
 
 pub mod attention;
+pub mod axis;
 mod blocks;
 pub mod channel_norm;
-pub mod cross_entropy;
-pub mod gemm;
 pub mod copy;
+pub mod cross_entropy;
+pub mod gather;
+pub mod gemm;
 pub mod math;
 pub mod norm;
+pub mod optimizer;
 pub mod pointwise;
 pub mod pool;
 pub mod random;
 pub mod reduce;
+pub mod scan;
 pub mod simd;
 pub mod softmax;
+pub mod sort;
 
 #[cfg(test)]
 mod testing;

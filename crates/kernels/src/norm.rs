@@ -384,7 +384,7 @@ mod tests {
                         rms_norm(pool, x, scale, EPSILON, y, &mut rstd);
                     }
                 }
-                assert_eq!(y, in_place);
+                assert!(y == in_place, "in place");
                 let (mut dx, mut in_place) = (zeros(x.len()), dy.clone());
                 let (mut ds, mut do_) = (zeros(columns), zeros(columns));
                 let mut scratch = numbers(layer_norm_grad_scratch(rows, columns), 9);
@@ -397,7 +397,7 @@ mod tests {
                         rms_norm_grad(pool, &x, scale, &rstd, dy, dx, ds, into, &mut scratch);
                     }
                 }
-                assert_eq!(dx, in_place);
+                assert!(dx == in_place, "in place");
                 [y, mean, rstd, dx, ds, do_]
             });
             let (wx, wdy) = (wide(&x), wide(&dy));
@@ -446,7 +446,19 @@ mod tests {
                 let into = if i == 0 { Into::Overwrite } else { Into::Add };
                 let (mean, rstd, dy) = (&mean[r.clone()], &rstd[r], Source::Slice(&dy[part.clone()]));
                 let (ds, do_) = (Some(&mut ds[..]), Some(&mut do_[..]));
-                layer_norm_grad(&pool, &x[part.clone()], None, mean, rstd, dy, &mut dx[part], ds, do_, into, &mut scratch);
+                layer_norm_grad(
+                    &pool,
+                    &x[part.clone()],
+                    None,
+                    mean,
+                    rstd,
+                    dy,
+                    &mut dx[part],
+                    ds,
+                    do_,
+                    into,
+                    &mut scratch,
+                );
             }
             (dx, ds, do_)
         };
@@ -467,7 +479,9 @@ mod tests {
         let (mut dx, mut ds, mut do_) = ([0.0; 10], [0.0; 5], [0.0; 5]);
         layer_norm_grad_naive(&x, Some(&s), &m, &r, &dy, &mut dx, &mut ds, &mut do_);
         for i in 0..10 {
-            let nudged = |by: f64| loss(&x.iter().enumerate().map(|(j, x)| if i == j { x + by } else { *x }).collect::<Vec<_>>());
+            let nudged = |by: f64| {
+                loss(&x.iter().enumerate().map(|(j, x)| if i == j { x + by } else { *x }).collect::<Vec<_>>())
+            };
             assert!((dx[i] - (nudged(1e-5) - nudged(-1e-5)) / 2e-5).abs() < 1e-7);
         }
     }

@@ -1,5 +1,7 @@
 //! Train neural networks inside a memory limit that you set.
 
+pub mod callbacks;
+pub mod data;
 pub mod error;
 pub mod init;
 pub mod layers;
@@ -9,6 +11,7 @@ pub mod model;
 pub mod optimizers;
 pub mod schedules;
 pub mod trace;
+pub mod weights;
 
 pub use error::Error;
 pub use plimsoll_graph::{Graph, Value};

@@ -41,7 +41,7 @@ fn accumulated(shape: &Attention, threads: usize) -> (usize, usize) {
 /// Whether tasks of whole heads keep the threads busy.
 fn one_round(shape: &Attention, threads: usize) -> bool {
     let tasks = shape.batch * shape.kv_heads;
-    tasks >= 4 * threads || tasks % threads.max(1) == 0
+    tasks >= 4 * threads || tasks.is_multiple_of(threads.max(1))
 }
 
 /// What the gradient is computed from.
@@ -58,7 +58,8 @@ struct Inputs<'a, T> {
     delta: &'a [T],
 }
 
-/// The gradients of [`attention`](super::attention) in `q`, `k` and `v`, from the output `y`, the saved `lse` and `dy`.
+/// The gradients of [`attention`](super::attention()) in `q`, `k` and `v`, from its results and their gradients `dy` and
+/// `dlse` (none: zeros).
 ///
 /// The shapes are those of the forward pass. The mask gets no gradient.
 ///
@@ -74,6 +75,7 @@ pub fn attention_grad<T: Float>(
     y: Heads<'_, T>,
     lse: &[T],
     dy: Heads<'_, T>,
+    dlse: Option<&[T]>,
     dq: HeadsMut<'_, T>,
     dk: HeadsMut<'_, T>,
     dv: HeadsMut<'_, T>,
@@ -83,6 +85,10 @@ pub fn attention_grad<T: Float>(
     assert_eq!(lse.len(), rows, "lse is not [batch, heads, queries]");
     let (delta, scratch) = scratch.split_at_mut(rows);
     row_products(pool, shape, y, dy, delta);
+    if let Some(dlse) = dlse {
+        // A score's share in the log-sum-exp is its weight, so this joins what is subtracted from the weight's gradient.
+        delta.iter_mut().zip(dlse).for_each(|(delta, &d)| *delta -= d);
+    }
     let inputs = Inputs { shape, q, k, v, mask, lse, dy, delta };
     let round = Round { inputs: &inputs, scratch: SharedSlice::new(scratch), threads: pool.threads() };
     let (heads, blocks) = (shape.batch * shape.kv_heads, (shape.key_blocks(), shape.query_blocks()));

@@ -59,9 +59,8 @@ pub fn attention<T: Float>(
         let (sample, head) = (pair / shape.heads, pair % shape.heads);
         let (first, n) = shape.query_block(block);
         // SAFETY: the worker's own scratch; the task's own queries.
-        let (scratch, lse) = unsafe {
-            (scratch.slice(worker * per_worker, per_worker), lse.slice(pair * shape.queries + first, n))
-        };
+        let (scratch, lse) =
+            unsafe { (scratch.slice(worker * per_worker, per_worker), lse.slice(pair * shape.queries + first, n)) };
         let (scores, acc) = scratch.split_at_mut(per_worker - QUERY_BLOCK * shape.value_depth);
         let acc = &mut acc[..n * shape.value_depth];
         let (mut max, mut sum) = ([T::NEG_INFINITY; QUERY_BLOCK], [T::ZERO; QUERY_BLOCK]);

@@ -35,6 +35,7 @@ pub fn attention_grad_naive(
     v: &[f64],
     mask: NaiveMask<'_>,
     dy: &[f64],
+    dlse: Option<&[f64]>,
     dq: &mut [f64],
     dk: &mut [f64],
     dv: &mut [f64],
@@ -52,8 +53,9 @@ pub fn attention_grad_naive(
             }
         }
         let mean: f64 = weights.iter().zip(&dweights).map(|(w, d)| w * d).sum();
+        let dlse = dlse.map_or(0.0, |dlse| dlse[n.row(sample, head, query)]);
         for key in 0..shape.keys {
-            let dscore = weights[key] * (dweights[key] - mean) * shape.scale;
+            let dscore = weights[key] * (dweights[key] - mean + dlse) * shape.scale;
             for c in 0..shape.depth {
                 dq[n.query(sample, query, head) + c] += dscore * k[n.key(sample, key, head) + c];
                 dk[n.key(sample, key, head) + c] += dscore * q[n.query(sample, query, head) + c];

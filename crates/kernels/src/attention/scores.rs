@@ -72,7 +72,7 @@ impl Block {
             }
             Mask::Keep(view) => {
                 let row = |query| view.row(self.sample, self.head, query, self.keys.0);
-                let keep = |s, m| if m != 0 { s } else { T::NEG_INFINITY };
+                let keep = |s, m| if m { s } else { T::NEG_INFINITY };
                 // A negative scale would turn the removed scores into the largest.
                 self.apply_mask(scores, view.same_for_queries(), row, |s: T, m| keep(s * scale, m));
                 T::ONE

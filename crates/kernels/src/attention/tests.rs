@@ -52,6 +52,8 @@ fn sizes(shape: &Attention) -> [usize; 5] {
 }
 
 fn run<T: Float>(pool: &Pool, shape: &Attention, q: &[T], k: &[T], v: &[T], mask: Mask<'_, T>, dy: &[T]) -> Results<T> {
+    // The same numbers for every sample.
+    let dlse = numbers(shape.heads * shape.queries, 7).repeat(shape.batch);
     let Attention { queries, keys, heads, kv_heads, depth, value_depth, .. } = *shape;
     let [nq, nk, nv, ny, nl] = sizes(shape);
     let [mut y, mut lse, mut dq, mut dk, mut dv] = [ny, nl, nq, nk, nv].map(|n| vec![T::from_f64(7.0); n]);
@@ -71,6 +73,7 @@ fn run<T: Float>(pool: &Pool, shape: &Attention, q: &[T], k: &[T], v: &[T], mask
         Heads::new(&y, heads, queries, value_depth),
         &lse,
         dy,
+        Some(&dlse),
         HeadsMut::new(&mut dq, heads, queries, depth),
         HeadsMut::new(&mut dk, kv_heads, keys, depth),
         HeadsMut::new(&mut dv, kv_heads, keys, value_depth),
@@ -82,7 +85,8 @@ fn run<T: Float>(pool: &Pool, shape: &Attention, q: &[T], k: &[T], v: &[T], mask
 #[track_caller]
 fn check_type<T: Float>(shape: &Attention, masked: Masked, tolerance: f64) {
     let [nq, nk, nv, ny, nl] = sizes(shape);
-    let scaled = |n: usize, seed: u64| -> Vec<T> { numbers(n, seed).iter().map(|&x: &T| x * T::from_f64(2.0)).collect() };
+    let scaled =
+        |n: usize, seed: u64| -> Vec<T> { numbers(n, seed).iter().map(|&x: &T| x * T::from_f64(2.0)).collect() };
     let (q, k, v, dy) = (scaled(nq, 1), scaled(nk, 2), scaled(nv, 3), scaled(ny, 4));
     let mut kept = Vec::new();
     let mut added: Vec<T> = Vec::new();
@@ -97,10 +101,10 @@ fn check_type<T: Float>(shape: &Attention, masked: Masked, tolerance: f64) {
         }
         Masked::Keep(size) => {
             let draw: Vec<f64> = numbers(size.iter().product(), 6);
-            kept = draw.iter().map(|&m| (m > -0.2) as u8).collect();
+            kept = draw.iter().map(|&m| m > -0.2).collect();
             // The first row of keys is hidden altogether.
-            kept[..size[3]].fill(0);
-            naive_mask = kept.iter().map(|&m| if m != 0 { 0.0 } else { f64::NEG_INFINITY }).collect();
+            kept[..size[3]].fill(false);
+            naive_mask = kept.iter().map(|&m| if m { 0.0 } else { f64::NEG_INFINITY }).collect();
             (Mask::Keep(MaskView::new(&kept, size)), Some(size))
         }
     };
@@ -109,7 +113,8 @@ fn check_type<T: Float>(shape: &Attention, masked: Masked, tolerance: f64) {
     let (q, k, v, dy) = (wide(&q), wide(&k), wide(&v), wide(&dy));
     let naive = mask_shape.map(|size| (&naive_mask[..], size));
     attention_naive(shape, &q, &k, &v, naive, &mut y, &mut lse);
-    attention_grad_naive(shape, &q, &k, &v, naive, &dy, &mut dq, &mut dk, &mut dv);
+    let dlse: Vec<T> = numbers(shape.heads * shape.queries, 7).repeat(shape.batch);
+    attention_grad_naive(shape, &q, &k, &v, naive, &dy, Some(&wide(&dlse)), &mut dq, &mut dk, &mut dv);
     for (name, (got, want)) in ["y", "lse", "dq", "dk", "dv"].iter().zip(got.iter().zip([y, lse, dq, dk, dv])) {
         check_close(name, got, &want, tolerance);
     }
@@ -180,7 +185,8 @@ fn nothing_to_see() {
 fn packed_arrays_are_read_and_written_in_place() {
     let shape = square(2, 90, 3, 8, true);
     let Attention { batch, queries: time, heads, depth, .. } = shape;
-    let (packed, dy): (Vec<f32>, Vec<f32>) = (numbers(batch * time * 3 * heads * depth, 1), numbers(batch * time * heads * depth, 2));
+    let (packed, dy): (Vec<f32>, Vec<f32>) =
+        (numbers(batch * time * 3 * heads * depth, 1), numbers(batch * time * heads * depth, 2));
     let row = heads * depth;
     let part = |x: &[f32], i: usize| -> Vec<f32> { x.chunks(row).skip(i).step_by(3).flatten().copied().collect() };
     let [q, k, v] = [0, 1, 2].map(|i| part(&packed, i));
@@ -194,7 +200,8 @@ fn packed_arrays_are_read_and_written_in_place() {
     let [dq, dk, dv] = HeadsMut::packed(&mut grads, heads, time, depth);
     let (y_, dy_) = (Heads::new(&y, heads, time, depth), Heads::new(&dy, heads, time, depth));
     let mut scratch = vec![0.0; attention_grad_scratch(&shape, 2)];
-    attention_grad(&pool, &shape, q, k, v, Mask::None, y_, &lse, dy_, dq, dk, dv, &mut scratch);
+    let dlse = numbers(heads * time, 7).repeat(batch);
+    attention_grad(&pool, &shape, q, k, v, Mask::None, y_, &lse, dy_, Some(&dlse), dq, dk, dv, &mut scratch);
     let [dq, dk, dv] = [0, 1, 2].map(|i| part(&grads, i));
     assert!(apart == [y, lse, dq, dk, dv]);
 }
@@ -210,7 +217,7 @@ fn a_sample_does_not_depend_on_the_others() {
     let [q, k, v, dy] = [&q, &k, &v, &dy].map(|x| &x[3 * n..4 * n]);
     let alone = run(&pool, &Attention { batch: 1, ..shape }, q, k, v, Mask::None, dy);
     for (whole, alone) in whole.iter().zip(&alone) {
-        assert_eq!(whole[3 * alone.len()..4 * alone.len()], alone[..]);
+        assert!(whole[3 * alone.len()..4 * alone.len()] == alone[..]);
     }
 }
 
@@ -219,15 +226,16 @@ fn gradient_agrees_with_differences() {
     let shape = Attention { causal: true, heads: 2, kv_heads: 1, ..PLAIN };
     let [nq, nk, nv, ny, nl] = sizes(&shape);
     let inputs: [Vec<f64>; 3] = [numbers(nq, 1), numbers(nk, 2), numbers(nv, 3)];
-    let dy: Vec<f64> = numbers(ny, 4);
+    let (dy, dlse): (Vec<f64>, Vec<f64>) = (numbers(ny, 4), numbers(nl, 5));
     let loss = |inputs: &[Vec<f64>; 3]| {
         let (mut y, mut lse) = (vec![0.0; ny], vec![0.0; nl]);
         attention_naive(&shape, &inputs[0], &inputs[1], &inputs[2], None, &mut y, &mut lse);
-        y.iter().zip(&dy).map(|(y, d)| y * d).sum::<f64>()
+        let through_y: f64 = y.iter().zip(&dy).map(|(y, d)| y * d).sum();
+        through_y + lse.iter().zip(&dlse).map(|(l, d)| l * d).sum::<f64>()
     };
     let mut grads = [vec![0.0; nq], vec![0.0; nk], vec![0.0; nv]];
     let [dq, dk, dv] = &mut grads;
-    attention_grad_naive(&shape, &inputs[0], &inputs[1], &inputs[2], None, &dy, dq, dk, dv);
+    attention_grad_naive(&shape, &inputs[0], &inputs[1], &inputs[2], None, &dy, Some(&dlse), dq, dk, dv);
     for (which, grad) in grads.iter().enumerate() {
         for (i, &g) in grad.iter().enumerate() {
             let nudged = |by: f64| {

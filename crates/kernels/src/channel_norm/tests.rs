@@ -20,14 +20,14 @@ fn check_batch<T: Float>(rows: usize, channels: usize, parameters: bool, toleran
         for (x, y) in [(Source::Slice(&x[..]), &mut y), (Source::InPlace, &mut in_place)] {
             batch_norm(pool, x, &mean, &variance, EPSILON, scale, offset, y, &mut scratch);
         }
-        assert_eq!(y, in_place);
+        assert!(y == in_place, "in place");
         let (mut dx, mut in_place) = (zeros(x.len()), dy.clone());
         let (mut ds, mut do_) = (zeros(channels), zeros(channels));
         for (dy, dx) in [(Source::Slice(&dy[..]), &mut dx), (Source::InPlace, &mut in_place)] {
             let scratch = &mut scratch;
             batch_norm_grad(pool, &x, &mean, &variance, EPSILON, scale, dy, dx, &mut ds, &mut do_, scratch);
         }
-        assert_eq!(dx, in_place);
+        assert!(dx == in_place, "in place");
         [mean, variance, y, dx, ds, do_]
     });
     let (ws, wo) = (wide(&s), wide(&o));
@@ -49,7 +49,9 @@ fn check_batch<T: Float>(rows: usize, channels: usize, parameters: bool, toleran
 
 #[test]
 fn batch_norm_agrees_with_the_naive_version() {
-    for (rows, channels) in [(1, 1), (3, 5), (64, 64), (65, 3), (500, 16), (1000, 127), (200, 128), (90, 300), (5000, 1)] {
+    for (rows, channels) in
+        [(1, 1), (3, 5), (64, 64), (65, 3), (500, 16), (1000, 127), (200, 128), (90, 300), (5000, 1)]
+    {
         for parameters in [true, false] {
             check_batch::<f32>(rows, channels, parameters, 1e-6);
             check_batch::<f64>(rows, channels, parameters, 1e-13);
@@ -71,14 +73,14 @@ fn check_group<T: Float>(shape: GroupNorm, parameters: bool, tolerance: f64) {
         for (x, y) in [(Source::Slice(&x[..]), &mut y), (Source::InPlace, &mut in_place)] {
             group_norm(pool, shape, x, scale, offset, EPSILON, y, &mut mean, &mut rstd, scratch);
         }
-        assert_eq!(y, in_place);
+        assert!(y == in_place, "in place");
         let (mut dx, mut in_place) = (zeros(x.len()), dy.clone());
         let (mut ds, mut do_) = (zeros(channels), zeros(channels));
         for (dy, dx) in [(Source::Slice(&dy[..]), &mut dx), (Source::InPlace, &mut in_place)] {
             let (ds, do_, into) = (Some(&mut ds[..]), Some(&mut do_[..]), Into::Overwrite);
             group_norm_grad(pool, shape, &x, scale, &mean, &rstd, dy, dx, ds, do_, into, scratch);
         }
-        assert_eq!(dx, in_place);
+        assert!(dx == in_place, "in place");
         [y, mean, rstd, dx, ds, do_]
     });
     let (ws, wo) = (wide(&s), wide(&o));
