@@ -32,7 +32,7 @@ impl<'a, T> Source<'a, T> {
 
     /// The elements themselves, given what the kernel writes.
     #[inline(always)]
-    pub(crate) fn read<'b>(&self, out: &'b [T]) -> &'b [T]
+    pub fn read<'b>(&self, out: &'b [T]) -> &'b [T]
     where
         'a: 'b,
     {
