@@ -1,5 +1,6 @@
 //! Train neural networks inside a memory limit that you set.
 
+pub mod by_definition;
 pub mod error;
 pub mod init;
 pub mod layers;
