@@ -269,6 +269,16 @@ impl Engine {
         unsafe { slice_mut("input", name, operand) }
     }
 
+    /// The memory of an input as bytes, to be filled before a run; `None` when there is no such input.
+    ///
+    /// The bytes written must be valid for the input's type (0 or 1 for `bool`).
+    pub fn input_bytes_mut(&mut self, program: ProgramId, name: &str) -> Option<&mut [u8]> {
+        let value = self.find_input(program, name).ok()?;
+        let operand = self.programs[program].operand(value, &self.states, &self.scratch);
+        // SAFETY: valid memory of the arena, exclusive through `&mut self`.
+        Some(unsafe { std::slice::from_raw_parts_mut(operand.ptr, operand.ty.bytes()) })
+    }
+
     /// Copies a tensor into an input.
     ///
     /// # Errors

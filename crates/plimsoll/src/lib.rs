@@ -12,6 +12,7 @@ pub mod model;
 pub mod optimizers;
 pub mod schedules;
 pub mod trace;
+pub mod trainer;
 pub mod weights;
 
 pub use error::Error;
