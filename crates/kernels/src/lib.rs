@@ -10,6 +10,7 @@
 //! - **SIMD is chosen at run time.** Inner loops are plain Rust, compiled once per instruction set by
 //!   [`simd!`] and vectorised by the compiler.
 
+pub mod conv;
 pub mod gemm;
 pub mod math;
 pub mod pool;
