@@ -12,8 +12,12 @@
 
 pub mod conv;
 pub mod gemm;
+pub mod copy;
 pub mod math;
+pub mod pointwise;
 pub mod pool;
+pub mod random;
+pub mod reduce;
 pub mod simd;
 
 pub use pool::Pool;

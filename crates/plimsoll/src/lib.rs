@@ -1,1 +1,16 @@
-//! .
+//! Train neural networks inside a memory limit that you set.
+
+pub mod error;
+pub mod init;
+pub mod layers;
+pub mod losses;
+pub mod metrics;
+pub mod model;
+pub mod optimizers;
+pub mod schedules;
+pub mod trace;
+
+pub use error::Error;
+pub use plimsoll_graph::{Graph, Value};
+pub use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
+pub use trace::{Mode, Trace};

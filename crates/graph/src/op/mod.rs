@@ -1,0 +1,348 @@
+//! Ops: what each one is, in one place.
+//!
+//! [`OpDef`] is every question that the rest of the system asks of an op. A family's file holds its ops' structs, their
+//! answers, the builder methods of [`Graph`] and the tests; the list at the end of this file names the ops so that text
+//! form can be read. Nothing else in the system knows an op by name.
+
+use crate::attr::{Attr, AttrValue, Attrs};
+use crate::error::{GraphError, RunError};
+use crate::graph::{Graph, Value};
+use crate::split::Split;
+use plimsoll_kernels::Pool;
+use plimsoll_kernels::pointwise::Step;
+use plimsoll_tensor::{Element, Tensor, TensorType};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+#[cfg(test)]
+pub(crate) mod check;
+
+pub mod contraction;
+pub mod elementwise;
+pub mod reduce;
+pub mod shape;
+pub mod state;
+
+/// Everything the system needs to know about an op.
+pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
+    /// The name in text form and messages.
+    fn name(&self) -> &'static str;
+
+    /// The types of the outputs, or what is wrong with the inputs' (both facts that disagree).
+    ///
+    /// # Errors
+    /// With a message when the op does not accept such inputs.
+    fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>, String>;
+
+    /// The gradient with respect to each input, as new nodes, given the outputs' gradients.
+    ///
+    /// Inputs whose gradient is not wanted may get `None`; so may those through which nothing flows.
+    ///
+    /// # Errors
+    /// When the op has no gradient.
+    fn gradient(&self, b: &mut Backward<'_>) -> Result<Vec<Option<Value>>, GraphError>;
+
+    /// How the outputs relate to the batch axis when the inputs relate to it like this.
+    fn split(&self, inputs: &[Split], types: &Types<'_>) -> Vec<Split> {
+        let whole = inputs.iter().all(|s| *s == Split::Whole);
+        vec![if whole { Split::Whole } else { Split::Mixed }; types.outputs.len()]
+    }
+
+    /// The op with its constants changed so that the outputs have these types: what runs on a slice of the batch, when the
+    /// constants name sizes. `None` when they do not.
+    fn resized(&self, _outputs: &[TensorType]) -> Option<Arc<dyn OpDef>> {
+        None
+    }
+
+    /// What running it takes. By default one operation per output element and all operands' bytes.
+    fn cost(&self, types: &Types<'_>) -> Cost {
+        Cost { flops: types.outputs.iter().map(|t| t.elements() as u64).sum(), bytes: types.bytes() }
+    }
+
+    /// Scratch memory of a run in bytes.
+    fn workspace(&self, _types: &Types<'_>, _threads: usize) -> usize {
+        0
+    }
+
+    /// Pairs (input, output): the output *is* the input's memory, changed in place. The input must be a state, or such
+    /// an output itself.
+    fn mutates(&self) -> &[(usize, usize)] {
+        &[]
+    }
+
+    /// Whether the kernel allows `output` to be written over `input`, should that die here.
+    fn may_overwrite(&self, _input: usize, _output: usize, _types: &Types<'_>) -> bool {
+        false
+    }
+
+    /// Whether the output is the first input's bytes under another shape: nothing is run.
+    fn is_view(&self) -> bool {
+        false
+    }
+
+    /// The op as a step of an element-wise program whose registers 0, 1, .. hold the inputs; `None` for other ops.
+    /// Element-wise chains are fused.
+    fn pointwise(&self) -> Option<Step> {
+        None
+    }
+
+    /// Runs the kernel.
+    ///
+    /// # Errors
+    /// When the values themselves are at fault (an index out of range, say).
+    fn run(&self, io: &Io<'_>) -> Result<(), RunError>;
+
+    /// The plain definition over f64: the twin that the kernel is compared with.
+    ///
+    /// # Errors
+    /// As [`OpDef::run`].
+    fn reference(&self, inputs: &[&Reference], outputs: &[TensorType]) -> Result<Vec<Reference>, RunError>;
+}
+
+/// An op's constants. Implemented by [`op_attrs!`](crate::op_attrs).
+pub trait OpAttrs {
+    /// Names and values of the constants, in printing order.
+    fn attrs(&self) -> Attrs;
+
+    /// The op from its name and constants; `None` when the name is another's.
+    fn parse(name: &str, attrs: &[(String, Attr)]) -> Option<Result<Self, String>>
+    where
+        Self: Sized;
+}
+
+/// The attribute `name`, for [`OpAttrs::parse`].
+///
+/// # Errors
+/// When it is missing or of another kind.
+pub fn find_attr<T: AttrValue>(attrs: &[(String, Attr)], name: &str) -> Result<T, String> {
+    let (_, attr) = attrs.iter().find(|(n, _)| n == name).ok_or_else(|| format!("attribute '{name}' is missing"))?;
+    T::from_attr(attr).ok_or_else(|| format!("attribute '{name}' has the wrong kind of value: {attr:?}"))
+}
+
+/// The types of a node's operands.
+#[derive(Clone, Copy, Debug)]
+pub struct Types<'a> {
+    /// Of the inputs.
+    pub inputs: &'a [TensorType],
+    /// Of the outputs.
+    pub outputs: &'a [TensorType],
+}
+
+impl Types<'_> {
+    /// Bytes of all operands.
+    pub fn bytes(&self) -> u64 {
+        self.inputs.iter().chain(self.outputs).map(|t| t.bytes() as u64).sum()
+    }
+}
+
+/// What running an op takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Floating-point operations.
+    pub flops: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+}
+
+/// What a gradient rule works with.
+pub struct Backward<'a> {
+    /// The graph that the gradient is added to.
+    pub graph: &'a mut Graph,
+    /// The node's inputs.
+    pub inputs: &'a [Value],
+    /// The node's outputs.
+    pub outputs: &'a [Value],
+    /// The gradients of the outputs; `None` where nothing flows back.
+    pub grads: &'a [Option<Value>],
+    /// For each input, whether its gradient is wanted.
+    pub wanted: &'a [bool],
+}
+
+impl Backward<'_> {
+    /// The gradient of the first output.
+    ///
+    /// # Panics
+    /// When there is none; a rule is only asked when some output has one.
+    pub fn dy(&self) -> Value {
+        self.grads[0].expect("a gradient rule is asked only when a gradient flows back")
+    }
+}
+
+/// A node's operand at run time: its memory and its type.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand {
+    /// The first byte.
+    pub ptr: *mut u8,
+    /// Type and shape.
+    pub ty: TensorType,
+}
+
+/// What a kernel call works with.
+pub struct Io<'a> {
+    inputs: &'a [Operand],
+    outputs: &'a [Operand],
+    workspace: *mut u8,
+    workspace_bytes: usize,
+    pool: &'a Pool,
+}
+
+impl<'a> Io<'a> {
+    /// The operands of one call.
+    ///
+    /// # Safety
+    /// Every operand points to valid memory of its type, aligned to 64 bytes; the outputs and the workspace overlap
+    /// nothing else, except that an output may be exactly an input that the op may overwrite or mutates. Each output and
+    /// the workspace are asked for at most once per call.
+    pub unsafe fn new(
+        inputs: &'a [Operand],
+        outputs: &'a [Operand],
+        workspace: *mut u8,
+        workspace_bytes: usize,
+        pool: &'a Pool,
+    ) -> Io<'a> {
+        Io { inputs, outputs, workspace, workspace_bytes, pool }
+    }
+
+    /// The threads.
+    pub fn pool(&self) -> &'a Pool {
+        self.pool
+    }
+
+    /// All inputs.
+    pub fn inputs(&self) -> &'a [Operand] {
+        self.inputs
+    }
+
+    /// All outputs.
+    pub fn outputs(&self) -> &'a [Operand] {
+        self.outputs
+    }
+
+    /// Type of input `i`.
+    pub fn in_ty(&self, i: usize) -> &'a TensorType {
+        &self.inputs[i].ty
+    }
+
+    /// Type of output `i`.
+    pub fn out_ty(&self, i: usize) -> &'a TensorType {
+        &self.outputs[i].ty
+    }
+
+    /// The elements of input `i`. Not for an input that is overwritten in place: use [`Io::output`] for that.
+    ///
+    /// # Panics
+    /// When `T` is not its type.
+    pub fn input<T: Element>(&self, i: usize) -> &'a [T] {
+        let operand = &self.inputs[i];
+        assert_eq!(operand.ty.dtype, T::DTYPE);
+        // SAFETY: valid by the promise of `new`; nobody writes it meanwhile.
+        unsafe { std::slice::from_raw_parts(operand.ptr.cast(), operand.ty.elements()) }
+    }
+
+    /// The elements of output `i`; what they hold before is undefined, except for mutated states.
+    ///
+    /// # Panics
+    /// When `T` is not its type.
+    #[allow(clippy::mut_from_ref)]
+    pub fn output<T: Element>(&self, i: usize) -> &'a mut [T] {
+        let operand = &self.outputs[i];
+        assert_eq!(operand.ty.dtype, T::DTYPE);
+        // SAFETY: valid and exclusive by the promise of `new`.
+        unsafe { std::slice::from_raw_parts_mut(operand.ptr.cast(), operand.ty.elements()) }
+    }
+
+    /// The workspace as elements of `T`: as many as fit.
+    #[allow(clippy::mut_from_ref)]
+    pub fn workspace<T: Element>(&self) -> &'a mut [T] {
+        if self.workspace_bytes == 0 {
+            return &mut [];
+        }
+        // SAFETY: valid and exclusive by the promise of `new`; aligned to 64.
+        unsafe { std::slice::from_raw_parts_mut(self.workspace.cast(), self.workspace_bytes / size_of::<T>()) }
+    }
+}
+
+/// A value of the reference interpreter: f64 whatever the type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reference {
+    /// The type it stands for.
+    pub ty: TensorType,
+    /// Row-major elements.
+    pub data: Vec<f64>,
+}
+
+impl Reference {
+    /// From a host tensor.
+    pub fn from_tensor(tensor: &Tensor) -> Reference {
+        Reference { ty: *tensor.ty(), data: tensor.to_f64() }
+    }
+
+    /// A value of zeros.
+    pub fn zeros(ty: TensorType) -> Reference {
+        Reference { ty, data: vec![0.0; ty.elements()] }
+    }
+
+    /// To a host tensor, rounded to the type.
+    pub fn to_tensor(&self) -> Tensor {
+        Tensor::from_f64(self.ty.dtype, self.ty.shape, &self.data).expect("the data has the shape's size")
+    }
+
+    /// The sizes.
+    pub fn dims(&self) -> &[usize] {
+        self.ty.dims()
+    }
+}
+
+/// A message for [`OpDef::infer`] unless there are `n` inputs.
+pub(crate) fn expect_inputs(inputs: &[TensorType], n: usize) -> Result<(), String> {
+    if inputs.len() == n { Ok(()) } else { Err(format!("takes {n} inputs, got {}", inputs.len())) }
+}
+
+/// A message for [`OpDef::infer`] unless `axis` is an axis of `ty`.
+pub(crate) fn expect_axis(ty: &TensorType, axis: usize) -> Result<(), String> {
+    let rank = ty.shape.rank();
+    if axis < rank { Ok(()) } else { Err(format!("axis {axis} of a value with {rank} axes")) }
+}
+
+/// Calls a generic function with the Rust type of a floating-point data type: half precision is not among them.
+#[macro_export]
+macro_rules! match_float {
+    ($dtype:expr, $T:ident => $body:expr, else $other:expr) => {
+        match $dtype {
+            plimsoll_tensor::DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            plimsoll_tensor::DType::F64 => {
+                type $T = f64;
+                $body
+            }
+            _ => $other,
+        }
+    };
+}
+
+macro_rules! ops {
+    ($($family:ident :: { $($op:ident),* $(,)? }),* $(,)?) => {
+        /// The op with this name and these constants.
+        ///
+        /// # Errors
+        /// When no op has the name or the constants do not fit it.
+        pub fn parse(name: &str, attrs: &[(String, Attr)]) -> Result<Arc<dyn OpDef>, String> {
+            $($(
+                if let Some(op) = <$family::$op as OpAttrs>::parse(name, attrs) {
+                    return op.map(|op| Arc::new(op) as Arc<dyn OpDef>);
+                }
+            )*)*
+            Err(format!("unknown op '{name}'"))
+        }
+    };
+}
+
+ops! {
+    elementwise::{Unary, Binary, Select, Cast, Constant, Index, Random, StopGradient, Fused},
+    contraction::{MatMul},
+    reduce::{Reduce, Arg},
+    shape::{Reshape, Transpose, Broadcast, Slice, Unslice, Concat, Flip},
+    state::{Assign},
+}

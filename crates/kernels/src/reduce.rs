@@ -1,0 +1,198 @@
+//! Reductions of `[outer, middle, inner]` over the middle axis.
+//!
+//! Sums run over fixed chunks of [`CHUNK`] terms, each in a fixed pattern of lanes, and the chunks are added from
+//! left to right: the result does not depend on the number of threads, nor on whether the middle axis came whole
+//! or in slices of whole chunks.
+
+use crate::math::Float;
+use crate::pool::{Pool, SharedSlice};
+use crate::simd;
+
+/// Terms of one chunk of a sum.
+pub const CHUNK: usize = 256;
+
+/// What a reduction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reduction {
+    /// The sum.
+    Sum,
+    /// The product.
+    Prod,
+    /// The largest; NaN if there is one.
+    Max,
+    /// The smallest; NaN if there is one.
+    Min,
+}
+
+impl Reduction {
+    /// The value of an empty reduction.
+    pub fn neutral<T: Float>(self) -> T {
+        match self {
+            Reduction::Sum => T::ZERO,
+            Reduction::Prod => T::ONE,
+            Reduction::Max => T::NEG_INFINITY,
+            Reduction::Min => T::INFINITY,
+        }
+    }
+
+    #[inline(always)]
+    fn join<T: Float>(self, a: T, b: T) -> T {
+        match self {
+            Reduction::Sum => a + b,
+            Reduction::Prod => a * b,
+            Reduction::Max => a.maximum(b),
+            Reduction::Min => a.minimum(b),
+        }
+    }
+}
+
+/// Columns that one task handles.
+const COLUMNS: usize = 512;
+
+/// Scratch elements for [`reduce`]: a partial result per chunk.
+pub fn scratch(outer: usize, middle: usize, inner: usize) -> usize {
+    outer * middle.div_ceil(CHUNK).max(1) * inner
+}
+
+/// `y[o, i] = scale * reduction over m of x[o, m, i]`.
+///
+/// # Panics
+/// When a slice is shorter than the sizes say.
+pub fn reduce<T: Float>(
+    pool: &Pool,
+    reduction: Reduction,
+    scale: T,
+    x: &[T],
+    (outer, middle, inner): (usize, usize, usize),
+    y: &mut [T],
+    scratch: &mut [T],
+) {
+    let n_chunks = middle.div_ceil(CHUNK).max(1);
+    assert!(x.len() >= outer * middle * inner && y.len() >= outer * inner);
+    assert!(scratch.len() >= outer * n_chunks * inner);
+    if outer * inner == 0 {
+        return;
+    }
+    let partials = SharedSlice::new(scratch);
+    let work = outer * middle * inner / 4;
+    if inner == 1 {
+        // Several short rows make one task.
+        let rows_per_task = (4 * CHUNK / middle.max(1)).clamp(1, 64);
+        let rows = outer * n_chunks;
+        pool.run_sized(rows.div_ceil(rows_per_task), work, &|task, _| {
+            for row in task * rows_per_task..rows.min((task + 1) * rows_per_task) {
+                let (o, c) = (row / n_chunks, row % n_chunks);
+                let terms = &x[o * middle + c * CHUNK..o * middle + middle.min((c + 1) * CHUNK)];
+                // SAFETY: one element per row.
+                unsafe { partials.slice(row, 1)[0] = fold_row(reduction, terms) };
+            }
+        });
+    } else {
+        let blocks = inner.div_ceil(COLUMNS);
+        pool.run_sized(outer * n_chunks * blocks, work, &|task, _| {
+            let (o, c, b) = (task / blocks / n_chunks, task / blocks % n_chunks, task % blocks);
+            let columns = b * COLUMNS..inner.min((b + 1) * COLUMNS);
+            let rows = c * CHUNK..middle.min((c + 1) * CHUNK);
+            // SAFETY: one block of columns per task.
+            let out = unsafe { partials.slice((o * n_chunks + c) * inner + columns.start, columns.len()) };
+            fold_columns(reduction, &x[o * middle * inner..], inner, columns.start, rows.start, rows.end, out);
+        });
+    }
+    // SAFETY: the loop above has ended.
+    let partials = unsafe { partials.slice(0, outer * n_chunks * inner) };
+    for o in 0..outer {
+        let y = &mut y[o * inner..(o + 1) * inner];
+        join_chunks(reduction, scale, &partials[o * n_chunks * inner..(o + 1) * n_chunks * inner], y);
+    }
+}
+
+simd! {
+    fn fold_row[T: Float](reduction: Reduction, x: &[T]) -> T {
+        match reduction {
+            Reduction::Sum => lanes(x, T::ZERO, |a, b| a + b),
+            Reduction::Prod => lanes(x, T::ONE, |a, b| a * b),
+            Reduction::Max => lanes(x, T::NEG_INFINITY, |a, b| a.maximum(b)),
+            Reduction::Min => lanes(x, T::INFINITY, |a, b| a.minimum(b)),
+        }
+    }
+
+    fn fold_columns[T: Float](reduction: Reduction, x: &[T], inner: usize, column: usize, from: usize, to: usize, out: &mut [T]) {
+        match reduction {
+            Reduction::Sum => columns(x, inner, column, from, to, out, T::ZERO, |a, b| a + b),
+            Reduction::Prod => columns(x, inner, column, from, to, out, T::ONE, |a, b| a * b),
+            Reduction::Max => columns(x, inner, column, from, to, out, T::NEG_INFINITY, |a, b| a.maximum(b)),
+            Reduction::Min => columns(x, inner, column, from, to, out, T::INFINITY, |a, b| a.minimum(b)),
+        }
+    }
+
+    fn join_chunks[T: Float](reduction: Reduction, scale: T, partials: &[T], y: &mut [T]) {
+        let n = y.len();
+        y.copy_from_slice(&partials[..n]);
+        for chunk in partials[n..].chunks_exact(n) {
+            for (y, &p) in y.iter_mut().zip(chunk) {
+                *y = reduction.join(*y, p);
+            }
+        }
+        if scale != T::ONE {
+            for y in y {
+                *y = *y * scale;
+            }
+        }
+    }
+}
+
+/// Sixteen lanes side by side, then joined pair by pair, then the rest one by one.
+#[inline(always)]
+fn lanes<T: Float>(x: &[T], neutral: T, join: impl Fn(T, T) -> T) -> T {
+    let mut acc = [neutral; 16];
+    let chunks = x.chunks_exact(16);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (a, &v) in acc.iter_mut().zip(chunk) {
+            *a = join(*a, v);
+        }
+    }
+    let mut width = 8;
+    while width > 0 {
+        for i in 0..width {
+            acc[i] = join(acc[i], acc[i + width]);
+        }
+        width /= 2;
+    }
+    rest.iter().fold(acc[0], |a, &v| join(a, v))
+}
+
+#[inline(always)]
+fn columns<T: Float>(x: &[T], inner: usize, column: usize, from: usize, to: usize, out: &mut [T], neutral: T, join: impl Fn(T, T) -> T) {
+    out.fill(neutral);
+    for row in from..to {
+        let terms = &x[row * inner + column..][..out.len()];
+        for (o, &v) in out.iter_mut().zip(terms) {
+            *o = join(*o, v);
+        }
+    }
+}
+
+/// `y[o, i]` = the place along the middle axis of the largest (or smallest) `x[o, m, i]`, the first of equals; a NaN
+/// counts as larger (smaller) than any number.
+pub fn arg<T: PartialOrd + Copy + Sync>(pool: &Pool, largest: bool, x: &[T], (outer, middle, inner): (usize, usize, usize), y: &mut [i64]) {
+    let out = SharedSlice::new(y);
+    let better = |a: T, b: T| {
+        let nan = |v: T| v.partial_cmp(&v).is_none();
+        if nan(b) { false } else { nan(a) || if largest { a > b } else { a < b } }
+    };
+    pool.run_sized(outer, outer * middle * inner, &|o, _| {
+        // SAFETY: each task writes its own row.
+        let y = unsafe { out.slice(o * inner, inner) };
+        for (i, y) in y.iter_mut().enumerate() {
+            let at = |m: usize| x[(o * middle + m) * inner + i];
+            let mut best = 0;
+            for m in 1..middle {
+                if better(at(m), at(best)) {
+                    best = m;
+                }
+            }
+            *y = best as i64;
+        }
+    });
+}
