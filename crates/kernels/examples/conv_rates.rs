@@ -14,7 +14,9 @@ fn main() {
     println!("{threads} threads; matrix product of 1024: {:.0} GFLOP/s", gemm_rate(&pool));
     println!("{:28} {:>9} {:>20} {:>20} {:>20}", "layer", "GFLOP", "forward", "grad input", "grad filter");
     let mut total = 0.0;
-    for (size, stride, kernel, from, to) in [(32, 1, 3, 3, 32), (32, 1, 3, 32, 32), (16, 1, 3, 32, 64), (16, 1, 3, 64, 64), (8, 1, 3, 64, 128)] {
+    for (size, stride, kernel, from, to) in
+        [(32, 1, 3, 3, 32), (32, 1, 3, 32, 32), (16, 1, 3, 32, 64), (16, 1, 3, 64, 64), (8, 1, 3, 64, 128)]
+    {
         total += layer(&pool, 64, size, stride, kernel, from, to, 1);
     }
     println!("sum of the above (small image network, batch 64): {:.1} ms\n", total * 1e3);
@@ -41,7 +43,16 @@ fn main() {
 }
 
 /// Times one layer with the margin that keeps the size; returns the seconds of all three passes.
-fn layer(pool: &Pool, batch: usize, size: usize, stride: usize, kernel: usize, from: usize, to: usize, groups: usize) -> f64 {
+fn layer(
+    pool: &Pool,
+    batch: usize,
+    size: usize,
+    stride: usize,
+    kernel: usize,
+    from: usize,
+    to: usize,
+    groups: usize,
+) -> f64 {
     let output = size.div_ceil(stride);
     let pad = ((output - 1) * stride + kernel).saturating_sub(size) / 2;
     let axis = Axis { input: size, output, kernel, stride, dilation: 1, pad };
@@ -51,7 +62,8 @@ fn layer(pool: &Pool, batch: usize, size: usize, stride: usize, kernel: usize, f
     let dy = vec![0.125f32; g.output_len()];
     let (mut y, mut dx, mut dfilter) = (dy.clone(), x.clone(), filter.clone());
     let threads = pool.threads();
-    let need = [conv::forward_scratch::<f32>, conv::grad_input_scratch::<f32>, conv::grad_filter_scratch::<f32>].map(|f| f(&g, threads));
+    let need = [conv::forward_scratch::<f32>, conv::grad_input_scratch::<f32>, conv::grad_filter_scratch::<f32>]
+        .map(|f| f(&g, threads));
     let mut scratch = vec![0.0f32; need.into_iter().max().unwrap_or(0)];
     let forward = seconds(|| conv::forward(pool, &g, &x, &filter, &mut y, &mut scratch));
     let grad_input = seconds(|| conv::grad_input(pool, &g, &filter, &dy, &mut dx, &mut scratch));
@@ -72,7 +84,16 @@ fn layer(pool: &Pool, batch: usize, size: usize, stride: usize, kernel: usize, f
 fn gemm_rate(pool: &Pool) -> f64 {
     let n = 1024;
     let (a, b, mut c) = (vec![0.5f32; n * n], vec![0.5f32; n * n], vec![0.0f32; n * n]);
-    let s = seconds(|| gemm::matmul(pool, Mat::new(&a, n, n), Mat::new(&b, n, n), MatMut::new(&mut c, n, n), Into::Overwrite, usize::MAX));
+    let s = seconds(|| {
+        gemm::matmul(
+            pool,
+            Mat::new(&a, n, n),
+            Mat::new(&b, n, n),
+            MatMut::new(&mut c, n, n),
+            Into::Overwrite,
+            usize::MAX,
+        )
+    });
     2e-9 * (n * n * n) as f64 / s
 }
 

@@ -22,7 +22,16 @@ pub(super) struct Channelwise<T> {
 impl<T> From<Product<T>> for Channelwise<T> {
     /// The description of a product, read channel by channel.
     fn from(p: Product<T>) -> Channelwise<T> {
-        Channelwise { a: p.a, a_row: p.a_row, b: p.b, c: p.c, c_row: p.c_row, rows: p.rows, channels: p.columns, loops: p.loops }
+        Channelwise {
+            a: p.a,
+            a_row: p.a_row,
+            b: p.b,
+            c: p.c,
+            c_row: p.c_row,
+            rows: p.rows,
+            channels: p.columns,
+            loops: p.loops,
+        }
     }
 }
 
@@ -125,7 +134,12 @@ unsafe fn pixels<L: Lanes, const R: usize>(p: &Channelwise<L::Element>, row: usi
 
 /// `M` taps from `tap` on of the channels from `first` in `V` registers, the last of them masked.
 #[inline(always)]
-unsafe fn taps<L: Lanes, const M: usize, const V: usize>(p: &FilterSums<L::Element>, tap: usize, first: usize, last: usize) {
+unsafe fn taps<L: Lanes, const M: usize, const V: usize>(
+    p: &FilterSums<L::Element>,
+    tap: usize,
+    first: usize,
+    last: usize,
+) {
     // SAFETY: the caller of `filter_sums` vouches for every element reached.
     unsafe {
         let mask = L::first(last);

@@ -47,7 +47,15 @@ pub fn chunk_samples(sizes: &Geometry) -> usize {
 ///
 /// # Panics
 /// When a length does not agree with the sizes.
-pub fn grad_filter<T: Float>(pool: &Pool, sizes: &Geometry, x: &[T], dy: &[T], dfilter: &mut [T], into: Into, scratch: &mut [T]) {
+pub fn grad_filter<T: Float>(
+    pool: &Pool,
+    sizes: &Geometry,
+    x: &[T],
+    dy: &[T],
+    dfilter: &mut [T],
+    into: Into,
+    scratch: &mut [T],
+) {
     sizes.check(x.len(), dfilter.len(), dy.len());
     let pixels = sizes.outputs();
     if sizes.is_pointwise() && sizes.groups == 1 && pixels < FEW_PIXELS {
@@ -165,7 +173,16 @@ impl FilterGradient {
         }
     }
 
-    fn run_partials<T: Float>(&self, pool: &Pool, partials: usize, x: &[T], dy: &[T], dfilter: &mut [T], into: Into, scratch: &mut [T]) {
+    fn run_partials<T: Float>(
+        &self,
+        pool: &Pool,
+        partials: usize,
+        x: &[T],
+        dy: &[T],
+        dfilter: &mut [T],
+        into: Into,
+        scratch: &mut [T],
+    ) {
         let len = dfilter.len();
         let chunks = self.sizes.batch.div_ceil(self.chunk);
         let band_len = self.bands.scratch(self.rows, self.columns);
@@ -200,7 +217,15 @@ impl FilterGradient {
         }
     }
 
-    fn run_shared_out<T: Float>(&self, pool: &Pool, x: &[T], dy: &[T], dfilter: &mut [T], into: Into, scratch: &mut [T]) {
+    fn run_shared_out<T: Float>(
+        &self,
+        pool: &Pool,
+        x: &[T],
+        dy: &[T],
+        dfilter: &mut [T],
+        into: Into,
+        scratch: &mut [T],
+    ) {
         let band_len = self.bands.scratch(self.rows, self.columns);
         let bands = SharedSlice::new(scratch);
         let out = Target::new(dfilter);
@@ -241,7 +266,15 @@ impl FilterGradient {
     }
 
     /// Adds the sums over some samples to a part of the filter, block by block.
-    fn add_samples<T: Float>(&self, samples: Range<usize>, part: &Part, x: &[T], dy: &[T], out: &Target<T>, band: &mut [T]) {
+    fn add_samples<T: Float>(
+        &self,
+        samples: Range<usize>,
+        part: &Part,
+        x: &[T],
+        dy: &[T],
+        out: &Target<T>,
+        band: &mut [T],
+    ) {
         let [depth, height, width] = self.sizes.axes.map(|axis| axis.output);
         for sample in samples {
             for depth in 0..depth {
@@ -264,7 +297,15 @@ impl FilterGradient {
     }
 
     /// Adds the sums over a block's pixels to one row of filter cells.
-    fn add_block<T: Float>(&self, block: &Block, view: &View<T>, filter_row: usize, panels: &Range<usize>, dy: &[T], out: &Target<T>) {
+    fn add_block<T: Float>(
+        &self,
+        block: &Block,
+        view: &View<T>,
+        filter_row: usize,
+        panels: &Range<usize>,
+        dy: &[T],
+        out: &Target<T>,
+    ) {
         let [depth_axis, height_axis, width_axis] = &self.sizes.axes;
         let Geometry { in_channels, out_channels, groups, .. } = self.sizes;
         let (slice_tap, row_tap) = (filter_row / height_axis.kernel, filter_row % height_axis.kernel);
@@ -277,10 +318,13 @@ impl FilterGradient {
             return;
         }
         let walk = width_axis.walk(Direction::Forward, 0);
-        let image_row = (rows.start * height_axis.stride + row_tap * height_axis.dilation - height_axis.pad) as isize - view.first_row;
+        let image_row = (rows.start * height_axis.stride + row_tap * height_axis.dilation - height_axis.pad) as isize
+            - view.first_row;
         let column = walk.source(block.columns.start) - view.first_column;
-        let a = slice as isize * view.slice as isize + image_row * view.row_pitch as isize + column * in_channels as isize;
-        let pixel = ((block.sample * depth_axis.output + block.depth) * height_axis.output + rows.start) * width_axis.output
+        let a =
+            slice as isize * view.slice as isize + image_row * view.row_pitch as isize + column * in_channels as isize;
+        let pixel = ((block.sample * depth_axis.output + block.depth) * height_axis.output + rows.start)
+            * width_axis.output
             + block.columns.start;
         let (a_row, a_pixel) = (height_axis.stride * view.row_pitch, width_axis.stride * in_channels);
         let b_row = width_axis.output * out_channels;

@@ -118,7 +118,9 @@ impl Gather {
     /// Blocks of about [`TASK_FLOPS`] whose source fits [`BAND_LEN`], where the sizes allow.
     fn choose_block(&mut self) {
         let [_, height, width] = self.results().map(|n| n.max(1));
-        let flops = |results: usize| (self.sizes.flops() / self.sizes.batch.max(1)) * results / self.results().iter().product::<usize>().max(1);
+        let flops = |results: usize| {
+            (self.sizes.flops() / self.sizes.batch.max(1)) * results / self.results().iter().product::<usize>().max(1)
+        };
         let fits = |rows, columns| self.bands.len(rows, columns) <= BAND_LEN;
         let mut columns = width;
         // A segment of a row is as long as a few tiles at least.
@@ -244,7 +246,8 @@ impl Gather {
         let first_source = panel.channel / self.result_group * self.source_group;
         let is_depthwise = self.sizes.is_depthwise();
         let tap = panel.tap as isize;
-        let (tap_row, tap_slice) = (width_axis.kernel as isize * tap, (height_axis.kernel * width_axis.kernel) as isize * tap);
+        let (tap_row, tap_slice) =
+            (width_axis.kernel as isize * tap, (height_axis.kernel * width_axis.kernel) as isize * tap);
         let through = depth_axis.walk(self.direction, block.depth % depth_axis.phases(self.direction));
         for phase in 0..width_axis.phases(self.direction) {
             let across = width_axis.walk(self.direction, phase);
@@ -255,10 +258,13 @@ impl Gather {
                 false => (across.kernel, across.kernel_step),
             };
             // Neighbouring taps that meet neighbouring cells make one longer sum.
-            let merges = kernel_step == 1 && across.tap_step == 1 && self.sizes.groups == 1 && !is_depthwise && across.taps > 0;
+            let merges =
+                kernel_step == 1 && across.tap_step == 1 && self.sizes.groups == 1 && !is_depthwise && across.taps > 0;
             let across_taps = match merges {
                 true => Loop::ONCE,
-                false => Loop { count: across.taps, a: (across.tap_step * source_channels) as isize, b: kernel_step * tap },
+                false => {
+                    Loop { count: across.taps, a: (across.tap_step * source_channels) as isize, b: kernel_step * tap }
+                }
             };
             let column = across.source(numbers.start) - view.first_column;
             for phase in 0..height_axis.phases(self.direction) {
@@ -267,9 +273,15 @@ impl Gather {
                     let taps = down.taps_inside(number, height_axis.sources(self.direction));
                     let source_row = down.source(number) + (taps.start * down.tap_step) as isize - view.first_row;
                     let row = down.first + number * down.step;
-                    let pixel = ((block.sample * depth + block.depth) * height + row) * width + across.first + numbers.start * across.step;
-                    let a = source_row * view.row_pitch as isize + column * source_channels as isize + first_source as isize;
-                    let b = through.kernel(view.slice_taps.start) * tap_slice + down.kernel(taps.start) * tap_row + kernel as isize * tap;
+                    let pixel = ((block.sample * depth + block.depth) * height + row) * width
+                        + across.first
+                        + numbers.start * across.step;
+                    let a = source_row * view.row_pitch as isize
+                        + column * source_channels as isize
+                        + first_source as isize;
+                    let b = through.kernel(view.slice_taps.start) * tap_slice
+                        + down.kernel(taps.start) * tap_row
+                        + kernel as isize * tap;
                     let all = Product {
                         a: view.start.wrapping_offset(a),
                         a_row: across.source_step * source_channels,
@@ -282,8 +294,16 @@ impl Gather {
                         columns: panel.width,
                         depth: self.source_group * if merges { across.taps } else { 1 },
                         loops: [
-                            Loop { count: view.slice_taps.len(), a: view.slice as isize, b: through.kernel_step * tap_slice },
-                            Loop { count: taps.len(), a: (down.tap_step * view.row_pitch) as isize, b: down.kernel_step * tap_row },
+                            Loop {
+                                count: view.slice_taps.len(),
+                                a: view.slice as isize,
+                                b: through.kernel_step * tap_slice,
+                            },
+                            Loop {
+                                count: taps.len(),
+                                a: (down.tap_step * view.row_pitch) as isize,
+                                b: down.kernel_step * tap_row,
+                            },
                             across_taps,
                         ],
                         into: Into::Overwrite,
@@ -326,7 +346,8 @@ impl Gather {
                 }
                 Direction::Backward => {
                     let tap = tap / row_of_taps * row_of_taps + (row_of_taps - 1 - tap % row_of_taps);
-                    let from = &filter[(tap * self.result_group + first) * self.sizes.out_channels + group * self.source_group..];
+                    let from = &filter
+                        [(tap * self.result_group + first) * self.sizes.out_channels + group * self.source_group..];
                     transpose(from, self.sizes.out_channels, to, width);
                 }
             }

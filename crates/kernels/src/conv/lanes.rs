@@ -90,7 +90,9 @@ mod x86 {
                 unsafe fn first($n: usize) -> $mask {
                     // SAFETY: see the trait.
                     #[allow(unused_unsafe)]
-                    unsafe { $first }
+                    unsafe {
+                        $first
+                    }
                 }
                 #[inline(always)]
                 unsafe fn load_masked($lp: *const $element, $lm: $mask) -> Self {
@@ -108,24 +110,68 @@ mod x86 {
     }
 
     lanes!(
-        __m512, f32, 16, 32, __mmask16, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_fmadd_ps,
-        _mm512_add_ps, _mm512_storeu_ps, |n| ((1u32 << n) - 1) as __mmask16, |p, m| _mm512_maskz_loadu_ps(m, p),
+        __m512,
+        f32,
+        16,
+        32,
+        __mmask16,
+        _mm512_setzero_ps,
+        _mm512_set1_ps,
+        _mm512_loadu_ps,
+        _mm512_fmadd_ps,
+        _mm512_add_ps,
+        _mm512_storeu_ps,
+        |n| ((1u32 << n) - 1) as __mmask16,
+        |p, m| _mm512_maskz_loadu_ps(m, p),
         |p, m, v| _mm512_mask_storeu_ps(p, m, v)
     );
     lanes!(
-        __m512d, f64, 8, 32, __mmask8, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_fmadd_pd,
-        _mm512_add_pd, _mm512_storeu_pd, |n| ((1u32 << n) - 1) as __mmask8, |p, m| _mm512_maskz_loadu_pd(m, p),
+        __m512d,
+        f64,
+        8,
+        32,
+        __mmask8,
+        _mm512_setzero_pd,
+        _mm512_set1_pd,
+        _mm512_loadu_pd,
+        _mm512_fmadd_pd,
+        _mm512_add_pd,
+        _mm512_storeu_pd,
+        |n| ((1u32 << n) - 1) as __mmask8,
+        |p, m| _mm512_maskz_loadu_pd(m, p),
         |p, m, v| _mm512_mask_storeu_pd(p, m, v)
     );
     lanes!(
-        __m256, f32, 8, 16, __m256i, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_fmadd_ps,
-        _mm256_add_ps, _mm256_storeu_ps, |n| _mm256_loadu_si256(ONES_THEN_ZEROS.as_ptr().add(8 - n).cast()),
-        |p, m| _mm256_maskload_ps(p, m), |p, m, v| _mm256_maskstore_ps(p, m, v)
+        __m256,
+        f32,
+        8,
+        16,
+        __m256i,
+        _mm256_setzero_ps,
+        _mm256_set1_ps,
+        _mm256_loadu_ps,
+        _mm256_fmadd_ps,
+        _mm256_add_ps,
+        _mm256_storeu_ps,
+        |n| _mm256_loadu_si256(ONES_THEN_ZEROS.as_ptr().add(8 - n).cast()),
+        |p, m| _mm256_maskload_ps(p, m),
+        |p, m, v| _mm256_maskstore_ps(p, m, v)
     );
     lanes!(
-        __m256d, f64, 4, 16, __m256i, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_fmadd_pd,
-        _mm256_add_pd, _mm256_storeu_pd, |n| _mm256_loadu_si256(ONES_THEN_ZEROS.as_ptr().add(8 - 2 * n).cast()),
-        |p, m| _mm256_maskload_pd(p, m), |p, m, v| _mm256_maskstore_pd(p, m, v)
+        __m256d,
+        f64,
+        4,
+        16,
+        __m256i,
+        _mm256_setzero_pd,
+        _mm256_set1_pd,
+        _mm256_loadu_pd,
+        _mm256_fmadd_pd,
+        _mm256_add_pd,
+        _mm256_storeu_pd,
+        |n| _mm256_loadu_si256(ONES_THEN_ZEROS.as_ptr().add(8 - 2 * n).cast()),
+        |p, m| _mm256_maskload_pd(p, m),
+        |p, m, v| _mm256_maskstore_pd(p, m, v)
     );
 }
 

@@ -30,9 +30,9 @@ mod filter;
 mod gather;
 mod lanes;
 pub mod naive;
-mod tile;
 #[cfg(test)]
 mod tests;
+mod tile;
 mod walk;
 
 pub use filter::{chunk_samples, grad_filter, grad_filter_scratch};
@@ -137,7 +137,10 @@ impl Geometry {
 
     #[track_caller]
     fn check(&self, input: usize, filter: usize, output: usize) {
-        assert!(self.groups > 0 && self.in_channels % self.groups == 0 && self.out_channels % self.groups == 0, "{self:?}");
+        assert!(
+            self.groups > 0 && self.in_channels % self.groups == 0 && self.out_channels % self.groups == 0,
+            "{self:?}"
+        );
         assert!(self.axes.iter().all(|a| a.kernel > 0 && a.stride > 0 && a.dilation > 0), "{self:?}");
         assert_eq!((input, filter, output), (self.input_len(), self.filter_len(), self.output_len()), "{self:?}");
     }

@@ -31,7 +31,8 @@ fn for_each_term(sizes: &Geometry, mut term: impl FnMut(usize, usize, usize)) {
     for n in 0..sizes.batch {
         for (od, oh, ow) in cells(depth.output, height.output, width.output) {
             for (kd, kh, kw) in cells(depth.kernel, height.kernel, width.kernel) {
-                let (Some(id), Some(ih), Some(iw)) = (cell(depth, od, kd), cell(height, oh, kh), cell(width, ow, kw)) else {
+                let (Some(id), Some(ih), Some(iw)) = (cell(depth, od, kd), cell(height, oh, kh), cell(width, ow, kw))
+                else {
                     continue;
                 };
                 let input = ((n * depth.input + id) * height.input + ih) * width.input + iw;

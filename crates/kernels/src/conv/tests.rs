@@ -154,7 +154,8 @@ fn a_slice_of_the_batch_gives_the_same_bits() {
         sizes(80, 20, 200, 1, &[axis(7, 3, 1, 1, 1, 1), axis(7, 3, 1, 1, 1, 1)]),
         sizes(40, 180, 200, 1, &[axis(2, 3, 1, 1, 1, 1), axis(2, 3, 1, 1, 1, 1)]),
     ] {
-        let (x, filter, dy) = (fill::<f32>(g.input_len(), 1), fill::<f32>(g.filter_len(), 2), fill::<f32>(g.output_len(), 3));
+        let (x, filter, dy) =
+            (fill::<f32>(g.input_len(), 1), fill::<f32>(g.filter_len(), 2), fill::<f32>(g.output_len(), 3));
         let whole = [
             run(Which::Forward, 2, &g, &x, &filter, dy.len()),
             run(Which::Input, 2, &g, &filter, &dy, x.len()),

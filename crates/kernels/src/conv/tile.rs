@@ -132,7 +132,8 @@ unsafe fn tile<L: Lanes, const R: usize, const V: usize>(p: &Product<L::Element>
         for i in 0..outer.count as isize {
             for j in 0..middle.count as isize {
                 for k in 0..inner.count as isize {
-                    let mut a = p.a.wrapping_add(row * p.a_row).wrapping_offset(i * outer.a + j * middle.a + k * inner.a);
+                    let mut a =
+                        p.a.wrapping_add(row * p.a_row).wrapping_offset(i * outer.a + j * middle.a + k * inner.a);
                     let mut b = p.b.wrapping_offset(i * outer.b + j * middle.b + k * inner.b);
                     for _ in 0..p.depth {
                         let columns: [L; V] = std::array::from_fn(|v| match v + 1 < V {

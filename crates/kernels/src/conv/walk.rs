@@ -178,9 +178,16 @@ mod tests {
 
     #[test]
     fn both_directions_find_the_same_meetings() {
-        for (kernel, stride, dilation, pad) in
-            [(3, 1, 1, 1), (3, 2, 1, 0), (3, 2, 2, 2), (2, 3, 1, 1), (5, 2, 3, 4), (4, 6, 4, 3), (1, 2, 1, 0), (3, 1, 2, 5)]
-        {
+        for (kernel, stride, dilation, pad) in [
+            (3, 1, 1, 1),
+            (3, 2, 1, 0),
+            (3, 2, 2, 2),
+            (2, 3, 1, 1),
+            (5, 2, 3, 4),
+            (4, 6, 4, 3),
+            (1, 2, 1, 0),
+            (3, 1, 2, 5),
+        ] {
             for (input, output) in [(9, 4), (7, 7), (1, 3), (12, 1)] {
                 let axis = Axis { input, output, kernel, stride, dilation, pad };
                 let mut defined = Vec::new();
@@ -207,7 +214,10 @@ mod tests {
                 let results = axis.results(direction);
                 for (from, to) in (0..results).flat_map(|a| (a + 1..=results).map(move |b| (a, b))) {
                     let span = span(&axis, direction, &(from..to));
-                    assert!(span.len() <= axis.window(direction, to - from), "{axis:?} {direction:?} {from}..{to}: {span:?}");
+                    assert!(
+                        span.len() <= axis.window(direction, to - from),
+                        "{axis:?} {direction:?} {from}..{to}: {span:?}"
+                    );
                 }
             }
         }
