@@ -6,6 +6,7 @@
 use plimsoll_kernels::Pool;
 use plimsoll_kernels::conv::{self, Axis, Geometry};
 use plimsoll_kernels::gemm::{self, Into, Mat, MatMut};
+use plimsoll_kernels::pooling::{self, Windows};
 use std::time::Instant;
 
 fn main() {
@@ -40,6 +41,31 @@ fn main() {
     layer(&pool, 8, 56, 1, 3, 128, 128, 128);
     layer(&pool, 8, 14, 1, 3, 512, 512, 512);
     layer(&pool, 8, 28, 1, 3, 128, 128, 32);
+    pools(&pool, 64, 32, 2, 2, 32);
+    pools(&pool, 64, 16, 2, 2, 64);
+    pools(&pool, 8, 112, 3, 2, 64);
+}
+
+/// Times max and average pooling.
+fn pools(pool: &Pool, batch: usize, size: usize, kernel: usize, stride: usize, channels: usize) {
+    let output = (size - kernel) / stride + 1;
+    let axis = Axis { input: size, output, kernel, stride, dilation: 1, pad: 0 };
+    let windows = Windows { batch, channels, axes: [Axis::POINT, axis, axis] };
+    let x: Vec<f32> = (0..windows.input_len()).map(|i| (i * 7919 % 1009) as f32).collect();
+    let dy = vec![1.0f32; windows.output_len()];
+    let (mut y, mut dx) = (dy.clone(), x.clone());
+    let bytes = 4.0 * (x.len() + dy.len()) as f64;
+    let rates = [
+        (seconds(|| pooling::max(pool, &windows, &x, &mut y)), bytes),
+        (seconds(|| pooling::max_grad(pool, &windows, &x, &dy, &mut dx)), bytes + 4.0 * x.len() as f64),
+        (seconds(|| pooling::average(pool, &windows, &x, &mut y)), bytes),
+        (seconds(|| pooling::average_grad(pool, &windows, &dy, &mut dx)), bytes),
+    ];
+    let [max, max_grad, average, average_grad] =
+        rates.map(|(s, bytes)| format!("{:.3} ms ({:.1} GB/s)", s * 1e3, bytes / s * 1e-9));
+    println!(
+        "{batch}x{size}x{size}x{channels} windows {kernel}/{stride}: max {max}, gradient {max_grad}; average {average}, gradient {average_grad}"
+    );
 }
 
 /// Times one layer with the margin that keeps the size; returns the seconds of all three passes.

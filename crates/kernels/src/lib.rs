@@ -16,6 +16,7 @@ pub mod copy;
 pub mod math;
 pub mod pointwise;
 pub mod pool;
+pub mod pooling;
 pub mod random;
 pub mod reduce;
 pub mod simd;
