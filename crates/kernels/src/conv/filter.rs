@@ -57,6 +57,12 @@ pub fn grad_filter<T: Float>(
     scratch: &mut [T],
 ) {
     sizes.check(x.len(), dfilter.len(), dy.len());
+    if x.is_empty() || dy.is_empty() {
+        if into == Into::Overwrite {
+            dfilter.fill(T::ZERO);
+        }
+        return;
+    }
     let pixels = sizes.outputs();
     if sizes.is_pointwise() && sizes.groups == 1 && pixels < FEW_PIXELS {
         let rows = sizes.batch * pixels;

@@ -138,7 +138,9 @@ impl Geometry {
     #[track_caller]
     fn check(&self, input: usize, filter: usize, output: usize) {
         assert!(
-            self.groups > 0 && self.in_channels % self.groups == 0 && self.out_channels % self.groups == 0,
+            self.groups > 0
+                && self.in_channels.is_multiple_of(self.groups)
+                && self.out_channels.is_multiple_of(self.groups),
             "{self:?}"
         );
         assert!(self.axes.iter().all(|a| a.kernel > 0 && a.stride > 0 && a.dilation > 0), "{self:?}");

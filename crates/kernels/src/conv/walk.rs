@@ -140,16 +140,16 @@ impl Walk {
 
 /// The source cells between the ends of what a range of results sees, beyond the source's own ends included.
 pub(super) fn span(axis: &Axis, direction: Direction, results: &Range<usize>) -> Range<isize> {
-    let mut span = isize::MAX..isize::MIN;
+    let (mut start, mut end) = (isize::MAX, isize::MIN);
     for phase in 0..axis.phases(direction) {
         let walk = axis.walk(direction, phase);
         let numbers = walk.within(results);
         if walk.taps > 0 && !numbers.is_empty() {
             let last = walk.source(numbers.end - 1) + ((walk.taps - 1) * walk.tap_step) as isize;
-            span = span.start.min(walk.source(numbers.start))..span.end.max(last + 1);
+            (start, end) = (start.min(walk.source(numbers.start)), end.max(last + 1));
         }
     }
-    if span.start < span.end { span } else { 0..0 }
+    if start < end { start..end } else { 0..0 }
 }
 
 fn gcd(a: usize, b: usize) -> usize {
