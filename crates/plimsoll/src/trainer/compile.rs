@@ -5,7 +5,6 @@ use crate::data::{Field, FieldKind};
 use crate::error::Error;
 use crate::init::Initializer;
 use crate::losses;
-use crate::metrics;
 use crate::optimizers::{self, Hyper};
 use crate::trace::{Mode, Role, Trace, Variables};
 use plimsoll_exec::{Engine, ProgramId};
@@ -140,9 +139,11 @@ impl Trainer {
         let loss = total.expect("a model has an output");
         t.output(LOSS, loss);
         count_loss(&mut t, loss, key.batch)?;
-        for entry in &self.metrics {
+        for entry in &mut self.metrics {
             let at = names.iter().position(|n| *n == entry.output).expect("checked when the metric was added");
-            metrics::update(&*entry.metric, &mut t, labels[at], outputs[at], weights)?;
+            let (metric, scope) = (entry.metric.clone(), format!("metrics/{}", entry.output));
+            let sums = t.scope(&scope, |t| metric.update(t, labels[at], outputs[at], weights))?;
+            entry.sums = sums;
         }
         if key.mode == Mode::Train {
             let weights = t.weights();

@@ -6,7 +6,6 @@ use super::interrupt::Watcher;
 use crate::callbacks::{Callback, Logs, Training};
 use crate::data::{Permutation, Rows};
 use crate::error::Error;
-use crate::metrics;
 use crate::trace::{Mode, Role, Variables};
 use crate::weights;
 use plimsoll_exec::ProgramId;
@@ -343,7 +342,8 @@ impl Trainer {
         let (sum, count) = (engine.state(LOSS_SUM)?.to_f64()[0], engine.state(LOSS_COUNT)?.to_f64()[0]);
         logs.push(format!("{prefix}loss"), sum / count.max(1.0));
         for entry in &self.metrics {
-            let value = metrics::read(&*entry.metric, |name| Ok(engine.state(name)?))?;
+            let sums = entry.sums.iter().map(|name| Ok(engine.state(name)?)).collect::<Result<Vec<Tensor>, Error>>()?;
+            let value = entry.metric.result(&sums);
             let name = match self.model.outputs().len() {
                 1 => entry.metric.name().to_owned(),
                 _ => format!("{}_{}", entry.output, entry.metric.name()),

@@ -41,6 +41,8 @@ pub(crate) struct OutputLoss {
 pub(crate) struct OutputMetric {
     output: String,
     metric: Arc<dyn Metric>,
+    /// The names of its accumulators, known once it has been traced.
+    sums: Vec<String>,
 }
 
 /// A model in training.
@@ -127,7 +129,7 @@ impl Trainer {
     #[must_use]
     pub fn metric(mut self, metric: impl Metric + 'static) -> Trainer {
         let output = self.model.outputs()[0].to_owned();
-        self.metrics.push(OutputMetric { output, metric: Arc::new(metric) });
+        self.metrics.push(OutputMetric { output, metric: Arc::new(metric), sums: Vec::new() });
         self
     }
 
@@ -139,7 +141,7 @@ impl Trainer {
         if !self.model.outputs().contains(&output) {
             return Err(self.no_output(output));
         }
-        self.metrics.push(OutputMetric { output: output.into(), metric: Arc::new(metric) });
+        self.metrics.push(OutputMetric { output: output.into(), metric: Arc::new(metric), sums: Vec::new() });
         Ok(self)
     }
 
