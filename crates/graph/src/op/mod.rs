@@ -20,6 +20,7 @@ pub(crate) mod check;
 pub mod contraction;
 pub mod elementwise;
 pub mod gather;
+pub mod optimizer;
 pub mod reduce;
 pub mod scan;
 pub mod shape;
@@ -351,4 +352,5 @@ ops! {
     sort::{Sort, TopK},
     shape::{Reshape, Transpose, Broadcast, Slice, Unslice, Concat, Flip},
     state::{Assign},
+    optimizer::{Optimize},
 }
