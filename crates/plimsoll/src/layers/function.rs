@@ -30,9 +30,7 @@ pub struct Function {
 
 impl Function {
     /// The layer that does this with its inputs.
-    pub fn new(
-        body: impl Fn(&mut Trace<'_>, &[Value]) -> Result<Value, Error> + Send + Sync + 'static,
-    ) -> Function {
+    pub fn new(body: impl Fn(&mut Trace<'_>, &[Value]) -> Result<Value, Error> + Send + Sync + 'static) -> Function {
         Function { body: Arc::new(body), name: None }
     }
 

@@ -19,6 +19,15 @@ mod reshape;
 mod up_sampling;
 mod zero_padding;
 
+mod bidirectional;
+mod gru;
+mod lstm;
+mod recurrent;
+mod simple_rnn;
+mod time_distributed;
+
+mod global_pooling;
+
 mod dropout;
 mod gaussian_noise;
 
@@ -28,22 +37,30 @@ mod rescaling;
 mod residual;
 
 pub use activation::Activation;
+pub use bidirectional::{Bidirectional, MergeMode};
 pub use chain::Chain;
 pub use concatenate::Concatenate;
 pub use dense::Dense;
-pub use dropout::{
-    Dropout, SpatialDropout, SpatialDropout1D, SpatialDropout2D, SpatialDropout3D,
-};
+pub use dropout::{Dropout, SpatialDropout, SpatialDropout1D, SpatialDropout2D, SpatialDropout3D};
 pub use flatten::Flatten;
 pub use function::Function;
 pub use gaussian_noise::GaussianNoise;
+pub use global_pooling::{
+    GlobalAvgPool, GlobalAvgPool1D, GlobalAvgPool2D, GlobalAvgPool3D, GlobalMaxPool, GlobalMaxPool1D, GlobalMaxPool2D,
+    GlobalMaxPool3D,
+};
+pub use gru::GRU;
+pub use lstm::LSTM;
 pub use merge::{Add, Average, Maximum, Minimum, Multiply, Subtract};
 pub use permute::Permute;
+pub use recurrent::{Recurrent, Run, Sequence};
 pub use repeat_vector::RepeatVector;
 pub use rescaling::Rescaling;
 pub use reshape::Reshape;
 pub use residual::Residual;
+pub use simple_rnn::SimpleRNN;
 pub use sizes::{Margins, Sizes};
+pub use time_distributed::TimeDistributed;
 pub use up_sampling::{UpSampling, UpSampling1D, UpSampling2D, UpSampling3D};
 pub use zero_padding::{
     Cropping, Cropping1D, Cropping2D, Cropping3D, ZeroPadding, ZeroPadding1D, ZeroPadding2D, ZeroPadding3D,
