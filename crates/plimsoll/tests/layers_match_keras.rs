@@ -10,13 +10,40 @@ use plimsoll::init::Initializer;
 use plimsoll::layers::*;
 use plimsoll::trace::{Role, Variables};
 use plimsoll::{Error, Graph, Mode, Tensor, Trace, Value};
+use plimsoll_budget::Budget;
+use plimsoll_exec::Engine;
 use plimsoll_graph::{gradients, interpret};
+use plimsoll_plan::{Options, StateLayout, plan};
 
 #[test]
 fn by_definition() {
     check_all(1e-5, |graph, given| {
         let results = interpret(graph, given).map_err(|e| e.to_string())?;
         Ok(results.into_iter().collect())
+    });
+}
+
+/// Planned, and run in float32 on two threads, with memory that was not written read as NaN.
+#[test]
+fn by_the_engine() {
+    check_all(2e-5, |graph, given| {
+        let state = StateLayout::new(graph.states().map(|(v, name)| (name, *graph.ty(v))));
+        let options = Options { threads: 2, ..Options::default() };
+        let plan = plan(graph, &state, &options).map_err(|e| e.to_string())?;
+        let budget = Budget::unlimited();
+        let mut engine = Engine::open(&budget, &state, vec![plan], 2).map_err(|e| e.to_string())?;
+        engine.set_poison(true);
+        for (name, tensor) in given {
+            if graph.states().any(|(_, n)| n == *name) {
+                engine.set_state(name, tensor).map_err(|e| e.to_string())?;
+            } else if graph.inputs().any(|(_, n)| n == *name) {
+                engine.set_input(0, name, tensor).map_err(|e| e.to_string())?;
+            }
+        }
+        engine.run(0).map_err(|e| e.to_string())?;
+        let output =
+            |o: &plimsoll_graph::Output| Ok((o.name.clone(), engine.output(0, &o.name).map_err(|e| e.to_string())?));
+        graph.outputs().iter().map(output).collect()
     });
 }
 

@@ -54,10 +54,13 @@ impl Layer for Reshape {
     fn call(&self, t: &mut Trace<'_>, inputs: &[Value]) -> Result<Value, Error> {
         let x = single(t, "reshape", inputs)?;
         let from = t.shape(x);
-        let Some(to) = self.resolve(&from) else {
-            let shape = &self.shape;
-            let message = format!("{from} cannot become [batch, {shape:?}..] (at most {MAX_RANK} axes in all)");
+        if self.shape.len() >= MAX_RANK {
+            let message = format!("{} axes; at most {MAX_RANK} are supported", self.shape.len() + 1);
             return Err(refuse(t, "reshape", message));
+        }
+        let Some(to) = self.resolve(&from) else {
+            let sizes: String = self.shape.iter().map(|n| format!(", {n}")).collect();
+            return Err(refuse(t, "reshape", format!("{from} cannot become [batch{sizes}]")));
         };
         Ok(t.reshape(x, to)?)
     }
