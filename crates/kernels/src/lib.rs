@@ -10,13 +10,18 @@
 //! - **SIMD is chosen at run time.** Inner loops are plain Rust, compiled once per instruction set by
 //!   [`simd!`] and vectorised by the compiler.
 
-pub mod gemm;
+pub mod axis;
 pub mod copy;
+pub mod gather;
+pub mod gemm;
 pub mod math;
+pub mod optimizer;
 pub mod pointwise;
 pub mod pool;
 pub mod random;
 pub mod reduce;
+pub mod scan;
 pub mod simd;
+pub mod sort;
 
 pub use pool::Pool;
