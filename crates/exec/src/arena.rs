@@ -37,7 +37,10 @@ impl Arena {
     /// # Errors
     /// When the system refuses.
     pub fn new(reservation: Reservation) -> Result<Arena, ArenaError> {
-        let bytes = reservation.bytes().to_usize().max(1);
+        let bytes = reservation.bytes().to_usize();
+        if bytes == 0 {
+            return Ok(Arena { ptr: std::ptr::dangling_mut::<[u64; 8]>().cast(), bytes, _reservation: reservation });
+        }
         // SAFETY: an anonymous private mapping at an address of the kernel's choice.
         let ptr = unsafe {
             libc::mmap(
@@ -68,7 +71,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nobody refers to it any more.
-        unsafe { libc::munmap(self.ptr.cast(), self.bytes) };
+        // SAFETY: the mapping, if there is one, is ours and nobody refers to it any more.
+        let _ = self.bytes > 0 && unsafe { libc::munmap(self.ptr.cast(), self.bytes) } == 0;
     }
 }

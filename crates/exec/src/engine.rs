@@ -5,7 +5,7 @@ use plimsoll_budget::{Budget, Bytes};
 use plimsoll_graph::{Io, NodeId, OpDef, Operand, RunError, Value};
 use plimsoll_kernels::Pool;
 use plimsoll_plan::{Place, Plan, StateLayout};
-use plimsoll_tensor::{Element, Tensor, TensorType};
+use plimsoll_tensor::{DType, Element, Tensor, TensorType, bf16, f16};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,10 +49,21 @@ pub struct Timing {
     pub time: Duration,
 }
 
+/// Where a value that is not finite came from first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NonFinite {
+    /// A state, the data, or the result of an op of a layer.
+    pub what: String,
+}
+
 /// Plans ready to run, with the states they share.
 pub struct Engine {
-    arena: Arena,
+    budget: Budget,
     state: StateLayout,
+    /// The states, which stay when plans come and go.
+    states: Arena,
+    /// Everything else, as large as the largest plan.
+    scratch: Arena,
     programs: Vec<Program>,
     pool: Pool,
     poison: bool,
@@ -63,8 +74,6 @@ struct Program {
     plan: Plan,
     calls: Vec<Call>,
     operands: Vec<Operand>,
-    /// Where the arena of this plan begins.
-    base: usize,
 }
 
 struct Call {
@@ -87,13 +96,58 @@ impl Engine {
     /// # Errors
     /// When the budget or the system does not give the memory.
     pub fn open(budget: &Budget, state: &StateLayout, plans: Vec<Plan>, threads: usize) -> Result<Engine, ExecError> {
-        let state_bytes = state.bytes().next_multiple_of(64);
-        let scratch = plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0);
-        let reservation = budget.account("arena").reserve(Bytes(state_bytes + scratch)).map_err(ArenaError::from)?;
-        let arena = Arena::new(reservation)?;
-        let base = state_bytes as usize;
-        let programs = plans.into_iter().map(|plan| Program::new(plan, &arena, base)).collect();
-        Ok(Engine { arena, state: state.clone(), programs, pool: Pool::new(threads), poison: false })
+        let mut engine = Engine {
+            budget: budget.clone(),
+            state: state.clone(),
+            states: map_arena(budget, "state", state.bytes())?,
+            scratch: map_arena(budget, "arena", 0)?,
+            programs: Vec::new(),
+            pool: Pool::new(threads),
+            poison: false,
+        };
+        engine.set_plans(plans)?;
+        Ok(engine)
+    }
+
+    /// Replaces the plans; the states stay as they are.
+    ///
+    /// # Errors
+    /// When the budget or the system does not give the memory. The engine then has no plans.
+    ///
+    /// # Panics
+    /// When a plan was made for other states.
+    pub fn set_plans(&mut self, plans: Vec<Plan>) -> Result<(), ExecError> {
+        assert!(plans.iter().all(|p| p.state == self.state), "plans are made for the engine's states");
+        self.programs.clear();
+        let bytes = plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0);
+        if bytes != self.scratch.bytes() as u64 {
+            // The old one goes first, so that both never stand side by side.
+            self.scratch = map_arena(&self.budget, "arena", 0)?;
+            self.scratch = map_arena(&self.budget, "arena", bytes)?;
+        }
+        self.programs = plans.into_iter().map(|plan| Program::new(plan, &self.states, &self.scratch)).collect();
+        Ok(())
+    }
+
+    /// Changes to another layout of the states: those that both have keep their values, new ones are zero. The plans go.
+    ///
+    /// # Errors
+    /// When the budget or the system does not give the memory for both at once.
+    pub fn set_state_layout(&mut self, layout: &StateLayout) -> Result<(), ExecError> {
+        self.programs.clear();
+        let new = map_arena(&self.budget, "state", layout.bytes())?;
+        for (name, offset, ty) in layout.iter() {
+            if let Some((old, _)) = self.state.get(name).filter(|(_, t)| *t == ty) {
+                // SAFETY: both places hold a value of this type inside their arenas, which are apart.
+                unsafe {
+                    let (from, to) = (self.states.ptr().add(old as usize), new.ptr().add(offset as usize));
+                    std::ptr::copy_nonoverlapping(from, to, ty.bytes());
+                }
+            }
+        }
+        self.states = new;
+        self.state = layout.clone();
+        Ok(())
     }
 
     /// Fills every output and workspace with a pattern that reads as NaN before the node that writes it runs, so that
@@ -104,7 +158,12 @@ impl Engine {
 
     /// The bytes of the arena: all states and the largest plan.
     pub fn bytes(&self) -> Bytes {
-        Bytes(self.arena.bytes() as u64)
+        Bytes((self.states.bytes() + self.scratch.bytes()) as u64)
+    }
+
+    /// The layout of the states.
+    pub fn state_layout(&self) -> &StateLayout {
+        &self.state
     }
 
     /// The plan of a program.
@@ -134,6 +193,54 @@ impl Engine {
         Ok(())
     }
 
+    /// Runs a plan until an output is known, and stops there if it holds a value that is not finite: before anything that
+    /// depends on it ran. Gives back whether it was finite; if not, which node first made such a value.
+    ///
+    /// # Errors
+    /// As [`Engine::run`].
+    pub fn run_guarded(&mut self, program: ProgramId, guard: &str) -> Result<Option<NonFinite>, ExecError> {
+        let watched = self.find_output(program, guard)?;
+        let program = &self.programs[program];
+        let mut known = false;
+        for call in &program.calls {
+            // SAFETY: as in `run`.
+            let run = unsafe { program.run(call, &self.pool) };
+            run.map_err(|cause| ExecError::Run { place: program.plan.graph.describe(call.node), cause })?;
+            if !known && program.operands[call.outputs.clone()].iter().any(|o| o.ptr == watched.ptr && o.ty == watched.ty) {
+                known = true;
+                if !is_finite(&watched) {
+                    return Ok(Some(self.blame(program, call.node)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Runs again up to a node and finds the first one whose output is not finite.
+    fn blame(&self, program: &Program, last: NodeId) -> NonFinite {
+        for (name, offset, ty) in self.state.iter() {
+            // SAFETY: the layout stays inside the states.
+            let operand = Operand { ptr: unsafe { self.states.ptr().add(offset as usize) }, ty };
+            if !is_finite(&operand) {
+                return NonFinite { what: format!("'{name}'") };
+            }
+        }
+        for call in &program.calls {
+            // SAFETY: as in `run`; the inputs may have been overwritten, then they are blamed.
+            let outputs = &program.operands[call.outputs.clone()];
+            let inputs_fine = program.operands[call.inputs.clone()].iter().all(is_finite);
+            let what = program.plan.graph.describe(call.node);
+            if !inputs_fine {
+                return NonFinite { what: format!("the data that {what} reads") };
+            }
+            // SAFETY: as in `run`.
+            if unsafe { program.run(call, &self.pool) }.is_err() || !outputs.iter().all(is_finite) || call.node == last {
+                return NonFinite { what: format!("the result of {what}") };
+            }
+        }
+        unreachable!("the last node was reached before")
+    }
+
     /// As [`Engine::run`], with the time of every node.
     ///
     /// # Errors
@@ -157,9 +264,19 @@ impl Engine {
     /// When there is no such input or it has another type.
     pub fn input_mut<T: Element>(&mut self, program: ProgramId, name: &str) -> Result<&mut [T], ExecError> {
         let value = self.find_input(program, name)?;
-        let operand = self.programs[program].operand(value, &self.arena);
+        let operand = self.programs[program].operand(value, &self.states, &self.scratch);
         // SAFETY: valid memory of the arena, exclusive through `&mut self`.
         unsafe { slice_mut("input", name, operand) }
+    }
+
+    /// The memory of an input as bytes, to be filled before a run; `None` when there is no such input.
+    ///
+    /// The bytes written must be valid for the input's type (0 or 1 for `bool`).
+    pub fn input_bytes_mut(&mut self, program: ProgramId, name: &str) -> Option<&mut [u8]> {
+        let value = self.find_input(program, name).ok()?;
+        let operand = self.programs[program].operand(value, &self.states, &self.scratch);
+        // SAFETY: valid memory of the arena, exclusive through `&mut self`.
+        Some(unsafe { std::slice::from_raw_parts_mut(operand.ptr, operand.ty.bytes()) })
     }
 
     /// Copies a tensor into an input.
@@ -168,7 +285,7 @@ impl Engine {
     /// When there is no such input or the tensor has another type.
     pub fn set_input(&mut self, program: ProgramId, name: &str, tensor: &Tensor) -> Result<(), ExecError> {
         let value = self.find_input(program, name)?;
-        let operand = self.programs[program].operand(value, &self.arena);
+        let operand = self.programs[program].operand(value, &self.states, &self.scratch);
         copy_in("input", name, tensor, operand)
     }
 
@@ -234,19 +351,19 @@ impl Engine {
     fn find_output(&self, program: ProgramId, name: &str) -> Result<Operand, ExecError> {
         let program = &self.programs[program];
         let output = program.plan.graph.outputs().iter().find(|o| o.name == name).ok_or_else(|| missing("output", name))?;
-        Ok(program.operand(output.value, &self.arena))
+        Ok(program.operand(output.value, &self.states, &self.scratch))
     }
 
     fn find_state(&self, name: &str) -> Result<Operand, ExecError> {
         let (offset, ty) = self.state.get(name).ok_or_else(|| missing("state", name))?;
-        // SAFETY: the states stand at the beginning of the arena.
-        Ok(Operand { ptr: unsafe { self.arena.ptr().add(offset as usize) }, ty })
+        // SAFETY: the layout stays inside the arena that was made for it.
+        Ok(Operand { ptr: unsafe { self.states.ptr().add(offset as usize) }, ty })
     }
 }
 
 impl Program {
-    fn new(plan: Plan, arena: &Arena, base: usize) -> Program {
-        let mut program = Program { calls: Vec::new(), operands: Vec::new(), base, plan };
+    fn new(plan: Plan, states: &Arena, scratch: &Arena) -> Program {
+        let mut program = Program { calls: Vec::new(), operands: Vec::new(), plan };
         for i in 0..program.plan.instructions.len() {
             let instruction = program.plan.instructions[i].clone();
             let node = program.plan.graph.node(instruction.node).clone();
@@ -256,7 +373,7 @@ impl Program {
             let mut range = |values: &[Value]| {
                 let start = program.operands.len();
                 for &v in values {
-                    let operand = program.operand(v, arena);
+                    let operand = program.operand(v, states, scratch);
                     program.operands.push(operand);
                 }
                 start..program.operands.len()
@@ -264,20 +381,20 @@ impl Program {
             let (inputs, outputs) = (range(&node.inputs), range(&node.outputs));
             let at = instruction.workspace.clone().unwrap_or(0..0);
             // SAFETY: the checker proved that the workspace is inside the arena.
-            let workspace = unsafe { arena.ptr().add(base + at.start as usize) };
+            let workspace = unsafe { scratch.ptr().add(at.start as usize) };
             let workspace_bytes = (at.end - at.start) as usize;
             program.calls.push(Call { op: node.op, node: instruction.node, inputs, outputs, workspace, workspace_bytes });
         }
         program
     }
 
-    fn operand(&self, value: Value, arena: &Arena) -> Operand {
-        let offset = match self.plan.places[value.0 as usize].expect("the checker proved that values have places") {
-            Place::State(offset) => offset as usize,
-            Place::Arena(offset) => self.base + offset as usize,
+    fn operand(&self, value: Value, states: &Arena, scratch: &Arena) -> Operand {
+        let (arena, offset) = match self.plan.places[value.0 as usize].expect("the checker proved that values have places") {
+            Place::State(offset) => (states, offset as usize),
+            Place::Arena(offset) => (scratch, offset as usize),
         };
         debug_assert!(offset + self.plan.graph.ty(value).bytes() <= arena.bytes());
-        // SAFETY: the checker proved that the value is inside the arena.
+        // SAFETY: the checker proved that the value is inside its arena.
         Operand { ptr: unsafe { arena.ptr().add(offset) }, ty: *self.plan.graph.ty(value) }
     }
 
@@ -300,6 +417,26 @@ impl Program {
         }
         // SAFETY: as above.
         unsafe { std::ptr::write_bytes(call.workspace, 0xff, call.workspace_bytes) };
+    }
+}
+
+fn map_arena(budget: &Budget, account: &str, bytes: u64) -> Result<Arena, ExecError> {
+    let reservation = budget.account(account).reserve(Bytes(bytes)).map_err(ArenaError::from)?;
+    Ok(Arena::new(reservation)?)
+}
+
+fn is_finite(operand: &Operand) -> bool {
+    fn all<T: Element>(operand: &Operand) -> bool {
+        // SAFETY: the operand is valid memory of its type.
+        let values = unsafe { std::slice::from_raw_parts(operand.ptr.cast::<T>(), operand.ty.elements()) };
+        values.iter().all(|v| v.to_f64().is_finite())
+    }
+    match operand.ty.dtype {
+        DType::F32 => all::<f32>(operand),
+        DType::F64 => all::<f64>(operand),
+        DType::F16 => all::<f16>(operand),
+        DType::BF16 => all::<bf16>(operand),
+        _ => true,
     }
 }
 

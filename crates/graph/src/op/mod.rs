@@ -18,9 +18,13 @@ use std::sync::Arc;
 pub(crate) mod check;
 
 pub mod contraction;
+pub mod conv;
 pub mod elementwise;
+mod floats;
+pub mod pooling;
 pub mod reduce;
 pub mod shape;
+pub mod spatial;
 pub mod state;
 
 /// Everything the system needs to know about an op.
@@ -342,6 +346,8 @@ macro_rules! ops {
 ops! {
     elementwise::{Unary, Binary, Select, Cast, Constant, Index, Random, StopGradient, Fused},
     contraction::{MatMul},
+    conv::{Conv, ConvGradInput, ConvGradFilter},
+    pooling::{MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad},
     reduce::{Reduce, Arg},
     shape::{Reshape, Transpose, Broadcast, Slice, Unslice, Concat, Flip},
     state::{Assign},
