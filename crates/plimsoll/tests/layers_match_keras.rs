@@ -134,6 +134,25 @@ fn apply(case: &Case, t: &mut Trace<'_>, inputs: &[Value]) -> Result<Vec<Value>,
     Ok(vec![layer(&case.config)?.call(t, inputs)?])
 }
 
+/// The settings that all convolutions have.
+macro_rules! conv_settings {
+    ($layer:expr, $config:expr) => {{
+        let config = $config;
+        let mut layer = $layer.strides(sizes(config, "strides")).dilation(sizes(config, "dilation_rate"));
+        layer = layer.padding(padding(config)).activation(activation(config, "activation"));
+        if !config.flag("use_bias") {
+            layer = layer.no_bias();
+        }
+        layer
+    }};
+}
+
+macro_rules! pool {
+    ($layer:ident, $config:expr) => {
+        Box::new($layer::new(sizes($config, "pool_size")).strides(sizes($config, "strides")).padding(padding($config)))
+    };
+}
+
 /// The layer that the settings of a case describe.
 fn layer(config: &Config) -> Result<Box<dyn Layer>, Error> {
     Ok(match config.text("layer") {
@@ -144,6 +163,25 @@ fn layer(config: &Config) -> Result<Box<dyn Layer>, Error> {
             }
             Box::new(layer)
         }
+        "Conv1D" => Box::new(conv::<1>(config)),
+        "Conv2D" => Box::new(conv::<2>(config)),
+        "Conv3D" => Box::new(conv::<3>(config)),
+        "DepthwiseConv2D" => {
+            let layer = DepthwiseConv2D::new(sizes(config, "kernel_size"));
+            let layer = layer.depth_multiplier(config.size("depth_multiplier"));
+            Box::new(conv_settings!(layer, config))
+        }
+        "Conv2DTranspose" => {
+            assert!(config.get("output_padding").is_none());
+            let layer = Conv2DTranspose::new(config.size("filters"), sizes(config, "kernel_size"));
+            Box::new(conv_settings!(layer, config))
+        }
+        "MaxPooling1D" => pool!(MaxPool1D, config),
+        "MaxPooling2D" => pool!(MaxPool2D, config),
+        "MaxPooling3D" => pool!(MaxPool3D, config),
+        "AveragePooling1D" => pool!(AvgPool1D, config),
+        "AveragePooling2D" => pool!(AvgPool2D, config),
+        "AveragePooling3D" => pool!(AvgPool3D, config),
         "Bidirectional" => {
             let mode = match config.text("merge_mode") {
                 "concat" => MergeMode::Concat,
@@ -170,6 +208,19 @@ fn layer(config: &Config) -> Result<Box<dyn Layer>, Error> {
 /// A global pooling layer that keeps its spatial axes if the settings say so.
 fn keep<L: Layer + 'static>(config: &Config, layer: L, keep_dims: fn(L) -> L) -> Box<dyn Layer> {
     Box::new(if config.flag("keepdims") { keep_dims(layer) } else { layer })
+}
+
+fn sizes<const N: usize>(config: &Config, name: &str) -> Sizes<N> {
+    Sizes(config.sizes(name).try_into().expect("a size for each axis"))
+}
+
+fn padding(config: &Config) -> Padding {
+    Padding::from_name(config.text("padding")).unwrap()
+}
+
+fn conv<const N: usize>(config: &Config) -> Conv<N> {
+    let layer = Conv::new(config.size("filters"), sizes(config, "kernel_size")).groups(config.size("groups"));
+    conv_settings!(layer, config)
 }
 
 fn activation(config: &Config, name: &str) -> Activation {

@@ -26,7 +26,14 @@ mod recurrent;
 mod simple_rnn;
 mod time_distributed;
 
+mod conv;
+mod conv_transpose;
+mod depthwise_conv;
+mod padding;
+mod separable_conv;
+
 mod global_pooling;
+mod pooling;
 
 mod dropout;
 mod gaussian_noise;
@@ -40,7 +47,11 @@ pub use activation::Activation;
 pub use bidirectional::{Bidirectional, MergeMode};
 pub use chain::Chain;
 pub use concatenate::Concatenate;
+pub use conv::{Conv, Conv1D, Conv2D, Conv3D};
+pub use conv_transpose::{Conv1DTranspose, Conv2DTranspose, Conv3DTranspose, ConvTranspose};
 pub use dense::Dense;
+pub use depthwise_conv::{DepthwiseConv, DepthwiseConv1D, DepthwiseConv2D};
+
 pub use dropout::{Dropout, SpatialDropout, SpatialDropout1D, SpatialDropout2D, SpatialDropout3D};
 pub use flatten::Flatten;
 pub use function::Function;
@@ -52,12 +63,15 @@ pub use global_pooling::{
 pub use gru::GRU;
 pub use lstm::LSTM;
 pub use merge::{Add, Average, Maximum, Minimum, Multiply, Subtract};
+pub use padding::Padding;
 pub use permute::Permute;
+pub use pooling::{AvgPool, AvgPool1D, AvgPool2D, AvgPool3D, MaxPool, MaxPool1D, MaxPool2D, MaxPool3D};
 pub use recurrent::{Recurrent, Run, Sequence};
 pub use repeat_vector::RepeatVector;
 pub use rescaling::Rescaling;
 pub use reshape::Reshape;
 pub use residual::Residual;
+pub use separable_conv::{SeparableConv, SeparableConv1D, SeparableConv2D};
 pub use simple_rnn::SimpleRNN;
 pub use sizes::{Margins, Sizes};
 pub use time_distributed::TimeDistributed;
