@@ -224,6 +224,95 @@ fn what_does_not_suit_is_refused() {
 }
 
 #[test]
+fn what_convolutions_refuse() {
+    let image = f32s(&[2, 5, 4, 6]);
+    check_refuses(
+        Conv2D::new(3, 3),
+        &[f32s(&[2, 5, 4])],
+        "conv2d: takes [batch, height, width, channels], got [2,5,4]",
+    );
+    check_refuses(Conv2D::new(0, 3), &[image], "conv2d: filters must be positive, got 0");
+    check_refuses(
+        Conv2D::new(3, 5),
+        &[image],
+        "conv2d: a window of 5 does not fit into width 4; pad or use padding same",
+    );
+    check_refuses(
+        Conv1D::new(3, 3).dilation(2),
+        &[f32s(&[2, 4, 1])],
+        "conv1d: a window of 3 (dilated by 2: 5) does not fit into steps 4; pad or use padding same",
+    );
+    check_refuses(Conv2D::new(3, 3).strides(0), &[image], "conv2d: the stride along height must be positive, got 0");
+    check_refuses(Conv2D::new(3, [1, 0]), &[image], "conv2d: the window size along width must be positive, got 0");
+    check_refuses(Conv2D::new(4, 3).groups(4), &[image], "conv2d: 6 input channels cannot be cut into 4 groups");
+    check_refuses(Conv2D::new(4, 3).groups(3), &[image], "conv2d: 4 filters cannot be cut into 3 groups");
+    check_refuses(
+        Conv2D::new(4, 3).padding(Padding::Causal),
+        &[image],
+        "conv2d: padding causal is for sequences; use valid or same",
+    );
+    check_refuses(
+        Conv1D::new(4, usize::MAX).dilation(2).same(),
+        &[f32s(&[2, 4, 1])],
+        "conv1d: a window of 18446744073709551615 along steps with dilation 2 is too large",
+    );
+    check_refuses(
+        DepthwiseConv2D::new(3).depth_multiplier(0),
+        &[image],
+        "depthwise_conv2d: depth_multiplier must be positive, got 0",
+    );
+    check_refuses(
+        Conv2DTranspose::new(3, 3).strides([2, 0]),
+        &[image],
+        "conv2d_transpose: a window of 3 with stride 0 and dilation 1 along width 4: each must be positive, and not too large",
+    );
+    check_refuses(
+        MaxPool2D::new(5),
+        &[image],
+        "max_pooling2d: a window of 5 does not fit into width 4; pad or use padding same",
+    );
+    check_refuses(AvgPool1D::new(2), &[image], "average_pooling1d: takes [batch, steps, channels], got [2,5,4,6]");
+    check_refuses(
+        GlobalAvgPool2D::new(),
+        &[f32s(&[2, 0, 4, 1])],
+        "global_average_pooling2d: takes an image with one cell or more, got [2,0,4,1]",
+    );
+}
+
+/// A separable convolution is a depthwise one and one of single cells.
+#[test]
+fn separable_convolution() {
+    let mut variables = Variables::new();
+    let mut t = Trace::new(&mut variables, Mode::Evaluate);
+    let x = t.input("x", f32s(&[1, 3, 3, 2]));
+    let layer = SeparableConv2D::new(3, 2).depth_multiplier(2).same().strides(2);
+    let y = layer.call(&mut t, &[x]).unwrap();
+    t.output("y", y);
+    let first = DepthwiseConv2D::new(2).depth_multiplier(2).same().strides(2).no_bias();
+    let h = t.scope("first", |t| first.call(t, &[x])).unwrap();
+    let z = t.scope("second", |t| Conv2D::new(3, 1).call(t, &[h])).unwrap();
+    t.output("z", z);
+    let graph = t.finish();
+    let shapes: Vec<(&str, String)> = variables.iter().map(|v| (v.name.as_str(), v.ty.to_string())).collect();
+    let expected = [("depthwise_kernel", "f32[2,2,2,2]"), ("pointwise_kernel", "f32[1,1,4,3]"), ("bias", "f32[3]")];
+    assert_eq!(shapes[..3], expected.map(|(n, s)| (n, s.to_owned())));
+    let value = |name: &str, shape: &[usize], salt: f64| {
+        let values: Vec<f64> = counted(shape).to_f64().iter().map(|v| (v * 0.7 + salt).sin()).collect();
+        (name.to_owned(), Tensor::from_f64(DType::F32, shape, &values).unwrap())
+    };
+    let mut given = vec![value("x", &[1, 3, 3, 2], 0.0)];
+    for names in [["depthwise_kernel", "first/kernel"], ["pointwise_kernel", "second/kernel"], ["bias", "second/bias"]]
+    {
+        let shape = variables.get(names[0]).unwrap().ty;
+        given.extend(names.map(|name| value(name, shape.dims(), names[0].len() as f64)));
+    }
+    let given: Vec<(&str, Tensor)> = given.iter().map(|(n, v)| (n.as_str(), v.clone())).collect();
+    let results = interpret(&graph, &given).unwrap();
+    assert_eq!(results["y"].shape().dims(), [1, 2, 2, 3]);
+    assert_eq!(results["y"].to_f64(), results["z"].to_f64());
+}
+
+#[test]
 fn what_recurrent_layers_refuse() {
     let x = f32s(&[2, 4, 3]);
     let mask = |shape: &[usize]| TensorType::new(DType::Bool, shape);
