@@ -22,6 +22,7 @@ pub mod pool;
 pub mod pooling;
 pub mod random;
 pub mod reduce;
+pub mod rnn;
 pub mod scan;
 pub mod simd;
 pub mod sort;

@@ -22,9 +22,12 @@ pub mod conv;
 pub mod elementwise;
 mod floats;
 pub mod pooling;
+pub mod gather;
 pub mod reduce;
+pub mod scan;
 pub mod shape;
 pub mod spatial;
+pub mod sort;
 pub mod state;
 
 /// Everything the system needs to know about an op.
@@ -349,6 +352,9 @@ ops! {
     conv::{Conv, ConvGradInput, ConvGradFilter},
     pooling::{MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad},
     reduce::{Reduce, Arg},
+    gather::{Gather, ScatterAdd, TakeAlong, AddAlong},
+    scan::{CumSum, CumProd, CumProdGrad},
+    sort::{Sort, TopK},
     shape::{Reshape, Transpose, Broadcast, Slice, Unslice, Concat, Flip},
     state::{Assign},
 }
