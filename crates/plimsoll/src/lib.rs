@@ -10,6 +10,7 @@ pub mod losses;
 pub mod metrics;
 pub mod model;
 pub mod optimizers;
+pub mod progress;
 pub mod schedules;
 pub mod trace;
 pub mod trainer;

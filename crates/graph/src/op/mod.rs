@@ -19,6 +19,7 @@ pub(crate) mod check;
 
 pub mod contraction;
 pub mod conv;
+mod einsum;
 pub mod elementwise;
 mod floats;
 pub mod pooling;
