@@ -19,8 +19,11 @@ pub(crate) mod check;
 
 pub mod contraction;
 pub mod elementwise;
+pub mod gather;
 pub mod reduce;
+pub mod scan;
 pub mod shape;
+pub mod sort;
 pub mod state;
 
 /// Everything the system needs to know about an op.
@@ -343,6 +346,9 @@ ops! {
     elementwise::{Unary, Binary, Select, Cast, Constant, Index, Random, StopGradient, Fused},
     contraction::{MatMul},
     reduce::{Reduce, Arg},
+    gather::{Gather, ScatterAdd, TakeAlong, AddAlong},
+    scan::{CumSum, CumProd, CumProdGrad},
+    sort::{Sort, TopK},
     shape::{Reshape, Transpose, Broadcast, Slice, Unslice, Concat, Flip},
     state::{Assign},
 }
