@@ -3,7 +3,7 @@
 use super::confusion::{Weighed, weigh};
 use super::{Metric, quotient};
 use crate::error::Error;
-use crate::losses::{clip, constant};
+use crate::losses::clip;
 use crate::trace::Trace;
 use plimsoll_graph::Value;
 use plimsoll_kernels::pointwise::Unary;
@@ -112,8 +112,8 @@ impl Metric for Auc {
         let Weighed { y_pred, positive, negative } = weigh(t, &self.name, y_true, y_pred, weights)?;
         let y_pred = if self.logits { t.sigmoid(y_pred)? } else { y_pred };
         let bucket = self.bucket(t, y_pred)?;
-        let (positive, negative) = (self.histogram(t, bucket, positive)?, self.histogram(t, bucket, negative)?);
-        Ok(vec![("positives", positive), ("negatives", negative)])
+        let [positive, negative] = [positive, negative].map(|values| t.scatter_add(bucket, values, 0, self.thresholds));
+        Ok(vec![("positives", positive?), ("negatives", negative?)])
     }
 
     fn result(&self, state: &[Tensor]) -> f64 {
@@ -144,17 +144,6 @@ impl Auc {
         let place = t.shift(place, -1.0)?;
         let place = clip(t, place, 0.0, last)?;
         Ok(t.cast(place, DType::I32)?)
-    }
-
-    /// The sum of `values` in each bucket: `[thresholds]`.
-    fn histogram(&self, t: &mut Trace<'_>, bucket: Value, values: Value) -> Result<Value, Error> {
-        let count = t.shape(values).elements();
-        let (bucket, values) = (t.reshape(bucket, [count, 1])?, t.reshape(values, [count, 1])?);
-        let all = t.index([self.thresholds], 0, DType::I32)?;
-        let own = t.eq(bucket, all)?;
-        let zero = constant(t, values, 0.0)?;
-        let values = t.select(own, values, zero)?;
-        Ok(t.sum(values, &[0], false)?)
     }
 
     /// The area of the curve through these points, `x` falling.
