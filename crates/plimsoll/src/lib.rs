@@ -1,5 +1,6 @@
 //! Train neural networks inside a memory limit that you set.
 
+pub mod by_definition;
 pub mod callbacks;
 pub mod data;
 pub mod error;
@@ -9,8 +10,10 @@ pub mod losses;
 pub mod metrics;
 pub mod model;
 pub mod optimizers;
+pub mod progress;
 pub mod schedules;
 pub mod trace;
+pub mod trainer;
 pub mod weights;
 
 pub use error::Error;

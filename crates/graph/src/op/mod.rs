@@ -20,11 +20,20 @@ pub(crate) mod check;
 pub mod attention;
 pub mod contraction;
 pub mod cross_entropy;
+pub mod conv;
+mod einsum;
 pub mod elementwise;
 pub mod norm;
+mod floats;
+pub mod pooling;
+pub mod gather;
+pub mod optimizer;
 pub mod reduce;
+pub mod scan;
 pub mod shape;
 pub mod softmax;
+pub mod spatial;
+pub mod sort;
 pub mod state;
 
 /// Everything the system needs to know about an op.
@@ -390,11 +399,17 @@ macro_rules! ops {
 ops! {
     elementwise::{Unary, Binary, Select, Cast, Constant, Index, Random, StopGradient, Fused},
     contraction::{MatMul},
+    conv::{Conv, ConvGradInput, ConvGradFilter},
+    pooling::{MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad},
     reduce::{Reduce, Arg},
+    gather::{Gather, ScatterAdd, TakeAlong, AddAlong},
+    scan::{CumSum, CumProd, CumProdGrad},
+    sort::{Sort, TopK},
     shape::{Reshape, Transpose, Broadcast, Slice, Unslice, Concat, Flip},
     state::{Assign},
     softmax::{Softmax, SoftmaxGrad},
     cross_entropy::{SparseCrossEntropy, SparseCrossEntropyGrad, CrossEntropy, CrossEntropyGrad},
     norm::{LayerNorm, LayerNormGrad, GroupNorm, GroupNormGrad, BatchNorm, BatchNormGrad},
     attention::{Attention, AttentionGrad},
+    optimizer::{Optimize},
 }
