@@ -22,6 +22,7 @@ pub mod elementwise;
 pub mod gather;
 pub mod optimizer;
 pub mod reduce;
+pub mod rnn;
 pub mod scan;
 pub mod shape;
 pub mod sort;
@@ -350,6 +351,7 @@ ops! {
     gather::{Gather, ScatterAdd, TakeAlong, AddAlong},
     scan::{CumSum, CumProd, CumProdGrad},
     sort::{Sort, TopK},
+    rnn::{Recurrence, RecurrenceGrad},
     shape::{Reshape, Transpose, Broadcast, Slice, Unslice, Concat, Flip},
     state::{Assign},
     optimizer::{Optimize},
