@@ -1,9 +1,9 @@
 //! The engine: states and plans in one arena, and the loop over instructions.
 
 use crate::arena::{Arena, ArenaError};
-use plimsoll_budget::{Budget, Bytes};
+use plimsoll_budget::{Budget, Bytes, Reservation};
 use plimsoll_graph::{Io, NodeId, OpDef, Operand, RunError, Value};
-use plimsoll_kernels::Pool;
+use plimsoll_kernels::{Pool, gemm};
 use plimsoll_plan::{Place, Plan, StateLayout};
 use plimsoll_tensor::{DType, Element, Tensor, TensorType, bf16, f16};
 use std::ops::Range;
@@ -67,6 +67,8 @@ pub struct Engine {
     programs: Vec<Program>,
     pool: Pool,
     poison: bool,
+    /// What the GEMM library packs inside a call: not in the arena, but known and bounded.
+    _library: Reservation,
 }
 
 /// A plan with its addresses.
@@ -102,6 +104,7 @@ impl Engine {
             states: map_arena(budget, "state", state.bytes())?,
             scratch: map_arena(budget, "arena", 0)?,
             programs: Vec::new(),
+            _library: reserve(budget, "gemm", gemm::library_bytes(threads) as u64)?,
             pool: Pool::new(threads),
             poison: false,
         };
@@ -269,6 +272,16 @@ impl Engine {
         unsafe { slice_mut("input", name, operand) }
     }
 
+    /// The memory of an input as bytes, to be filled before a run; `None` when there is no such input.
+    ///
+    /// The bytes written must be valid for the input's type (0 or 1 for `bool`).
+    pub fn input_bytes_mut(&mut self, program: ProgramId, name: &str) -> Option<&mut [u8]> {
+        let value = self.find_input(program, name).ok()?;
+        let operand = self.programs[program].operand(value, &self.states, &self.scratch);
+        // SAFETY: valid memory of the arena, exclusive through `&mut self`.
+        Some(unsafe { std::slice::from_raw_parts_mut(operand.ptr, operand.ty.bytes()) })
+    }
+
     /// Copies a tensor into an input.
     ///
     /// # Errors
@@ -411,8 +424,11 @@ impl Program {
 }
 
 fn map_arena(budget: &Budget, account: &str, bytes: u64) -> Result<Arena, ExecError> {
-    let reservation = budget.account(account).reserve(Bytes(bytes)).map_err(ArenaError::from)?;
-    Ok(Arena::new(reservation)?)
+    Ok(Arena::new(reserve(budget, account, bytes)?)?)
+}
+
+fn reserve(budget: &Budget, account: &str, bytes: u64) -> Result<Reservation, ExecError> {
+    Ok(budget.account(account).reserve(Bytes(bytes)).map_err(ArenaError::from)?)
 }
 
 fn is_finite(operand: &Operand) -> bool {

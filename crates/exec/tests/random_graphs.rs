@@ -6,6 +6,7 @@
 use plimsoll_budget::Budget;
 use plimsoll_exec::Engine;
 use plimsoll_graph::{Graph, Value, gradients, interpret};
+use plimsoll_kernels::gemm;
 use plimsoll_plan::{Options, StateLayout, plan};
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
 
@@ -162,7 +163,7 @@ fn planned_runs_equal_the_plain_interpreter() {
             let planned = planned.unwrap_or_else(|e| panic!("case {case}: {e}\n{text}"));
             assert!(planned.arena_bytes >= planned.live_bytes);
             n_ops += planned.instructions.len();
-            let bytes = state.bytes() + planned.arena_bytes;
+            let bytes = state.bytes() + planned.arena_bytes + gemm::library_bytes(threads) as u64;
             let budget = Budget::unlimited();
             let mut engine = Engine::open(&budget, &state, vec![planned], threads).unwrap();
             assert_eq!(budget.peak().0, bytes, "case {case}: the ledger's peak is the planned one");

@@ -11,6 +11,7 @@
 //!   [`simd!`] and vectorised by the compiler.
 
 pub mod axis;
+pub mod conv;
 pub mod copy;
 pub mod gather;
 pub mod gemm;
@@ -18,6 +19,7 @@ pub mod math;
 pub mod optimizer;
 pub mod pointwise;
 pub mod pool;
+pub mod pooling;
 pub mod random;
 pub mod reduce;
 pub mod rnn;

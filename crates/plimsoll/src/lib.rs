@@ -10,8 +10,10 @@ pub mod losses;
 pub mod metrics;
 pub mod model;
 pub mod optimizers;
+pub mod progress;
 pub mod schedules;
 pub mod trace;
+pub mod trainer;
 pub mod weights;
 
 pub use error::Error;

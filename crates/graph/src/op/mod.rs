@@ -18,13 +18,18 @@ use std::sync::Arc;
 pub(crate) mod check;
 
 pub mod contraction;
+pub mod conv;
+mod einsum;
 pub mod elementwise;
+mod floats;
+pub mod pooling;
 pub mod gather;
 pub mod optimizer;
 pub mod reduce;
 pub mod rnn;
 pub mod scan;
 pub mod shape;
+pub mod spatial;
 pub mod sort;
 pub mod state;
 
@@ -347,6 +352,8 @@ macro_rules! ops {
 ops! {
     elementwise::{Unary, Binary, Select, Cast, Constant, Index, Random, StopGradient, Fused},
     contraction::{MatMul},
+    conv::{Conv, ConvGradInput, ConvGradFilter},
+    pooling::{MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad},
     reduce::{Reduce, Arg},
     gather::{Gather, ScatterAdd, TakeAlong, AddAlong},
     scan::{CumSum, CumProd, CumProdGrad},

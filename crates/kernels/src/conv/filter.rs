@@ -1,0 +1,469 @@
+//! The filter gradient: a sum over all pixels of all samples.
+//!
+//! The batch is cut into chunks of [`chunk_samples`] samples. A filter of ordinary size has a partial sum for each of
+//! some chunks, computed side by side and then added from left to right. A large filter would need too much memory for that;
+//! its parts are shared out instead, and each task goes over the whole batch, adding block by block.
+
+use super::band::{Bands, Block, View};
+use super::depthwise::{FilterSums, filter_sums};
+use super::patches::{PATCHES_LEN, Patches};
+use super::tile::{Loop, Product, Target, panel, product};
+use super::walk::Direction;
+use super::{Axis, Geometry};
+use crate::gemm::{self, Into, Mat, MatMut};
+use crate::math::Float;
+use crate::pool::{Pool, SharedSlice};
+use std::ops::Range;
+
+/// Elements of all partial sums that exist at a time.
+const PARTIALS_LEN: usize = 1 << 20;
+
+/// With fewer partial sums than this at a time, the filter is shared out instead.
+const FEWEST_PARTIALS: usize = 4;
+
+/// As many tasks as keep a few threads evenly busy.
+const TASKS: usize = 16;
+
+/// Elements of the largest band of an image, and of the output's gradient, that share the second-level cache.
+const BAND_LEN: usize = 96 * 1024;
+
+/// Elements that one task adds up from the partial sums.
+const SUM_LEN: usize = 4096;
+
+/// Images with fewer pixels than this under a 1x1 filter are summed by the matrix product across samples.
+const FEW_PIXELS: usize = 16;
+
+/// How many samples of the batch are summed at a time: a slice of the batch whose size is a multiple of this,
+/// added to the sum of the slices before it, gives the same bits as the whole batch.
+///
+/// It is larger for small images, so that a chunk has enough pixels to be worth a partial sum.
+pub fn chunk_samples(sizes: &Geometry) -> usize {
+    (1024 / sizes.outputs().max(1)).clamp(1, 32)
+}
+
+/// The gradient `dfilter` with respect to the filter, from the image `x` and the output's gradient `dy`.
+///
+/// With [`Into::Add`] it is added to what `dfilter` holds, chunk by chunk. `scratch` has at least
+/// [`grad_filter_scratch`] elements.
+///
+/// # Panics
+/// When a length does not agree with the sizes.
+pub fn grad_filter<T: Float>(
+    pool: &Pool,
+    sizes: &Geometry,
+    x: &[T],
+    dy: &[T],
+    dfilter: &mut [T],
+    into: Into,
+    scratch: &mut [T],
+) {
+    sizes.check(x.len(), dfilter.len(), dy.len());
+    if x.is_empty() || dy.is_empty() {
+        if into == Into::Overwrite {
+            dfilter.fill(T::ZERO);
+        }
+        return;
+    }
+    let pixels = sizes.outputs();
+    if sizes.is_pointwise() && sizes.groups == 1 && pixels < FEW_PIXELS {
+        let rows = sizes.batch * pixels;
+        let (x, dy) = (Mat::new(x, rows, sizes.in_channels), Mat::new(dy, rows, sizes.out_channels));
+        let out = MatMut::new(dfilter, sizes.in_channels, sizes.out_channels);
+        return gemm::matmul(pool, x.t(), dy, out, into, chunk_samples(sizes) * pixels);
+    }
+    let all = FilterGradient::new::<T>(sizes);
+    match all.partials {
+        Some(partials) => all.run_partials(pool, partials, x, dy, dfilter, into, scratch),
+        None => all.run_shared_out(pool, x, dy, dfilter, into, scratch),
+    }
+}
+
+/// Elements of scratch that [`grad_filter`] needs.
+pub fn grad_filter_scratch<T: Float>(sizes: &Geometry, threads: usize) -> usize {
+    let all = FilterGradient::new::<T>(sizes);
+    all.partials.unwrap_or(0) * sizes.filter_len() + threads * all.band_len()
+}
+
+struct FilterGradient {
+    sizes: Geometry,
+    bands: Bands,
+    chunk: usize,
+    /// Output channels computed together.
+    panel: usize,
+    /// How many chunks have their sums at a time.
+    partials: Option<usize>,
+    /// Small images are summed over their patches instead of blocks: of so many samples at a time.
+    patches: Option<Patches>,
+    samples: usize,
+    /// Rows and columns of a block of the output.
+    rows: usize,
+    columns: usize,
+    /// Into how many parts the rows of filter cells and the panels are shared out.
+    row_parts: usize,
+    panel_parts: usize,
+}
+
+/// A part of the filter: rows of filter cells (numbered through depth and height) and panels of channels.
+struct Part {
+    rows: Range<usize>,
+    panels: Range<usize>,
+}
+
+impl FilterGradient {
+    fn new<T: Float>(sizes: &Geometry) -> FilterGradient {
+        let chunk = chunk_samples(sizes);
+        let mut sizes = *sizes;
+        if sizes.is_pointwise() {
+            let pixels = sizes.outputs();
+            let row = Axis { input: pixels, output: pixels, ..Axis::POINT };
+            sizes.axes = [Axis::POINT, Axis::POINT, row];
+        }
+        let chunks = sizes.batch.div_ceil(chunk).max(1);
+        // Which of the two ways decides about the order of the sum, so the size of the batch must have no say in it.
+        let at_a_time = PARTIALS_LEN / sizes.filter_len().max(1);
+        // Waves of nearly equal size.
+        let partials = (at_a_time >= FEWEST_PARTIALS).then(|| chunks.div_ceil(chunks.div_ceil(at_a_time)));
+        let mut all = FilterGradient {
+            bands: Bands::new(&sizes, Direction::Forward),
+            sizes,
+            chunk,
+            panel: panel::<T>(),
+            partials,
+            patches: Patches::new(&sizes, Direction::Forward),
+            samples: 1,
+            rows: 1,
+            columns: 1,
+            row_parts: 1,
+            panel_parts: 1,
+        };
+        all.choose_block();
+        let side_by_side = partials.unwrap_or(1);
+        if side_by_side < TASKS {
+            all.row_parts = all.filter_rows();
+            all.panel_parts = TASKS.div_ceil(side_by_side * all.row_parts).min(all.panels());
+        }
+        if let Some(patches) = &all.patches {
+            all.samples = (PATCHES_LEN / (patches.results() * patches.row_len()).max(1)).clamp(1, chunk);
+        }
+        all
+    }
+
+    /// Blocks of the output that fit the cache together with the part of the image they meet.
+    fn choose_block(&mut self) {
+        let [_, height, width] = self.sizes.axes.map(|axis| axis.output.max(1));
+        let fits = |rows: usize, columns: usize| {
+            self.bands.len(rows, columns) <= BAND_LEN && rows * columns * self.sizes.out_channels <= BAND_LEN
+        };
+        let (mut rows, mut columns) = (height, width);
+        while rows > 1 && !fits(rows, columns) {
+            rows = rows.div_ceil(2);
+        }
+        while columns > 128 && !fits(1, columns) {
+            columns = columns.div_ceil(2);
+        }
+        (self.rows, self.columns) = (rows, columns);
+    }
+
+    /// Rows of filter cells.
+    fn filter_rows(&self) -> usize {
+        self.sizes.axes[0].kernel * self.sizes.axes[1].kernel
+    }
+
+    /// Panels of output channels in all groups.
+    fn panels(&self) -> usize {
+        match self.sizes.is_depthwise() {
+            true => 1,
+            false => self.sizes.groups * (self.sizes.out_channels / self.sizes.groups).div_ceil(self.panel),
+        }
+    }
+
+    /// Elements of scratch for one thread's band or patches.
+    fn band_len(&self) -> usize {
+        match &self.patches {
+            Some(patches) => self.samples * patches.results() * patches.row_len(),
+            None => self.bands.scratch(self.rows, self.columns),
+        }
+    }
+
+    fn parts(&self) -> usize {
+        self.row_parts * self.panel_parts
+    }
+
+    fn part(&self, index: usize) -> Part {
+        let share = |n: usize, parts: usize, i: usize| n * i / parts..n * (i + 1) / parts;
+        Part {
+            rows: share(self.filter_rows(), self.row_parts, index / self.panel_parts),
+            panels: share(self.panels(), self.panel_parts, index % self.panel_parts),
+        }
+    }
+
+    fn run_partials<T: Float>(
+        &self,
+        pool: &Pool,
+        partials: usize,
+        x: &[T],
+        dy: &[T],
+        dfilter: &mut [T],
+        into: Into,
+        scratch: &mut [T],
+    ) {
+        let len = dfilter.len();
+        let chunks = self.sizes.batch.div_ceil(self.chunk);
+        let band_len = self.band_len();
+        let (sums, bands) = scratch.split_at_mut(partials * len);
+        let bands = SharedSlice::new(bands);
+        if into == Into::Overwrite {
+            dfilter.fill(T::ZERO);
+        }
+        for first in (0..chunks).step_by(partials.max(1)) {
+            let count = partials.min(chunks - first);
+            let out = Target::new(sums);
+            let work = self.sizes.flops() / 128 * count / chunks;
+            pool.run_sized(count * self.parts(), work, &|task, worker| {
+                let (index, part) = (task / self.parts(), self.part(task % self.parts()));
+                let from = (first + index) * self.chunk;
+                let samples = from..(from + self.chunk).min(self.sizes.batch);
+                // SAFETY: tasks of the same worker run one after the other.
+                let band = unsafe { bands.slice(worker * band_len, band_len) };
+                let out = out.from(index * len);
+                self.clear(&part, &out);
+                self.add_samples(samples, &part, x, dy, &out, band);
+            });
+            let (sums, out) = (&sums[..count * len], SharedSlice::new(&mut *dfilter));
+            pool.run_sized(len.div_ceil(SUM_LEN), count * len / 4, &|task, _| {
+                let range = task * SUM_LEN..((task + 1) * SUM_LEN).min(len);
+                // SAFETY: the ranges of tasks do not overlap.
+                let out = unsafe { out.slice(range.start, range.len()) };
+                for sum in sums.chunks_exact(len) {
+                    add(out, &sum[range.clone()]);
+                }
+            });
+        }
+    }
+
+    fn run_shared_out<T: Float>(
+        &self,
+        pool: &Pool,
+        x: &[T],
+        dy: &[T],
+        dfilter: &mut [T],
+        into: Into,
+        scratch: &mut [T],
+    ) {
+        let band_len = self.band_len();
+        let bands = SharedSlice::new(scratch);
+        let out = Target::new(dfilter);
+        pool.run_sized(self.parts(), self.sizes.flops() / 128, &|task, worker| {
+            let part = self.part(task);
+            // SAFETY: tasks of the same worker run one after the other.
+            let band = unsafe { bands.slice(worker * band_len, band_len) };
+            if into == Into::Overwrite {
+                self.clear(&part, &out);
+            }
+            self.add_samples(0..self.sizes.batch, &part, x, dy, &out, band);
+        });
+    }
+
+    /// Sets a part of the filter to zero.
+    fn clear<T: Float>(&self, part: &Part, out: &Target<T>) {
+        let row_of_cells = self.sizes.axes[2].kernel * (self.sizes.in_channels / self.sizes.groups);
+        for panel in part.panels.clone() {
+            let (channel, width) = self.channels(panel);
+            for row in part.rows.start * row_of_cells..part.rows.end * row_of_cells {
+                for i in 0..width {
+                    // SAFETY: inside the filter, in the part that belongs to this task.
+                    unsafe { *out.at(row * self.sizes.out_channels + channel + i) = T::ZERO };
+                }
+            }
+        }
+    }
+
+    /// The first channel of a panel, and how many it has.
+    fn channels(&self, panel: usize) -> (usize, usize) {
+        if self.sizes.is_depthwise() {
+            return (0, self.sizes.out_channels);
+        }
+        let group_out = self.sizes.out_channels / self.sizes.groups;
+        let panels = group_out.div_ceil(self.panel);
+        let first = panel % panels * self.panel;
+        (panel / panels * group_out + first, self.panel.min(group_out - first))
+    }
+
+    /// Adds the sums over some samples to a part of the filter, block by block.
+    fn add_samples<T: Float>(
+        &self,
+        samples: Range<usize>,
+        part: &Part,
+        x: &[T],
+        dy: &[T],
+        out: &Target<T>,
+        band: &mut [T],
+    ) {
+        if let Some(patches) = &self.patches {
+            return self.add_patches(patches, samples, part, x, dy, out, band);
+        }
+        let [depth, height, width] = self.sizes.axes.map(|axis| axis.output);
+        for sample in samples {
+            for depth in 0..depth {
+                for row in (0..height).step_by(self.rows) {
+                    for column in (0..width).step_by(self.columns) {
+                        let block = Block {
+                            sample,
+                            depth,
+                            rows: row..(row + self.rows).min(height),
+                            columns: column..(column + self.columns).min(width),
+                        };
+                        let view = self.bands.view(x, &block, band);
+                        for row in part.rows.clone() {
+                            self.add_block(&block, &view, row, &part.panels, dy, out);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds the sums over some samples to a part of the filter, from patches of a few samples at a time.
+    fn add_patches<T: Float>(
+        &self,
+        patches: &Patches,
+        samples: Range<usize>,
+        part: &Part,
+        x: &[T],
+        dy: &[T],
+        out: &Target<T>,
+        matrix: &mut [T],
+    ) {
+        let Geometry { in_channels, out_channels, groups, .. } = self.sizes;
+        let (group_in, row_of_taps) = (in_channels / groups, self.sizes.axes[2].kernel);
+        let (taps, channels) = if groups == 1 { (1, row_of_taps * in_channels) } else { (row_of_taps, group_in) };
+        let mut first = samples.start;
+        while first < samples.end {
+            // Never across the end of a chunk: where the batch was cut must not matter.
+            let chunk_end = (first / self.chunk + 1) * self.chunk;
+            let end = (first + self.samples).min(chunk_end).min(samples.end);
+            for row in part.rows.clone() {
+                patches.fill(x, first..end, &(row..row + 1), matrix);
+                for (panel, tap) in part.panels.clone().flat_map(|panel| (0..taps).map(move |tap| (panel, tap))) {
+                    let (channel, width) = self.channels(panel);
+                    let first_in = channel / (out_channels / groups) * group_in;
+                    let all = Product {
+                        a: matrix[tap * in_channels + first_in..].as_ptr(),
+                        a_row: 1,
+                        a_depth: row_of_taps * in_channels,
+                        b: dy[first * patches.results() * out_channels + channel..].as_ptr(),
+                        b_depth: out_channels,
+                        c: out.at((row * row_of_taps + tap) * group_in * out_channels + channel),
+                        c_row: out_channels,
+                        rows: channels,
+                        columns: width,
+                        depth: (end - first) * patches.results(),
+                        loops: [Loop::ONCE; 3],
+                        into: Into::Add,
+                    };
+                    // SAFETY: the matrix and the gradient have a row for every pixel; the filter cells belong to this
+                    // task's part.
+                    unsafe { product(&all) };
+                }
+            }
+            first = end;
+        }
+    }
+
+    /// Adds the sums over a block's pixels to one row of filter cells.
+    fn add_block<T: Float>(
+        &self,
+        block: &Block,
+        view: &View<T>,
+        filter_row: usize,
+        panels: &Range<usize>,
+        dy: &[T],
+        out: &Target<T>,
+    ) {
+        let [depth_axis, height_axis, width_axis] = &self.sizes.axes;
+        let Geometry { in_channels, out_channels, groups, .. } = self.sizes;
+        let (slice_tap, row_tap) = (filter_row / height_axis.kernel, filter_row % height_axis.kernel);
+        if !view.slice_taps.contains(&slice_tap) {
+            return;
+        }
+        let slice = slice_tap - view.slice_taps.start;
+        let rows = rows_meeting(height_axis, row_tap, &block.rows);
+        if rows.is_empty() {
+            return;
+        }
+        let walk = width_axis.walk(Direction::Forward, 0);
+        let image_row = (rows.start * height_axis.stride + row_tap * height_axis.dilation - height_axis.pad) as isize
+            - view.first_row;
+        let column = walk.source(block.columns.start) - view.first_column;
+        let a =
+            slice as isize * view.slice as isize + image_row * view.row_pitch as isize + column * in_channels as isize;
+        let pixel = ((block.sample * depth_axis.output + block.depth) * height_axis.output + rows.start)
+            * width_axis.output
+            + block.columns.start;
+        let (a_row, a_pixel) = (height_axis.stride * view.row_pitch, width_axis.stride * in_channels);
+        let b_row = width_axis.output * out_channels;
+        let group_in = in_channels / groups;
+        let merges = width_axis.dilation == 1 && groups == 1;
+        let (taps, channels) = if merges { (1, width_axis.kernel * group_in) } else { (width_axis.kernel, group_in) };
+        for panel in panels.clone() {
+            let (channel, width) = self.channels(panel);
+            let first_in = channel / (out_channels / groups) * group_in;
+            let b = &dy[pixel * out_channels + channel..];
+            if self.sizes.is_depthwise() {
+                let sums = FilterSums {
+                    a: view.start.wrapping_offset(a),
+                    a_row,
+                    a_pixel,
+                    a_tap: width_axis.dilation * in_channels,
+                    b: b.as_ptr(),
+                    b_row,
+                    b_pixel: out_channels,
+                    c: out.at(filter_row * width_axis.kernel * out_channels),
+                    c_tap: out_channels,
+                    rows: rows.len(),
+                    pixels: block.columns.len(),
+                    taps: width_axis.kernel,
+                    channels: width,
+                };
+                // SAFETY: the rows lie inside the image by `rows_meeting`, the columns inside it or its copy.
+                unsafe { filter_sums(&sums) };
+                continue;
+            }
+            for tap in 0..taps {
+                let cell = (filter_row * width_axis.kernel + tap) * group_in;
+                let all = Product {
+                    a: view.start.wrapping_offset(a + (tap * width_axis.dilation * in_channels + first_in) as isize),
+                    a_row: 1,
+                    a_depth: a_pixel,
+                    b: b.as_ptr(),
+                    b_depth: out_channels,
+                    c: out.at(cell * out_channels + channel),
+                    c_row: out_channels,
+                    rows: channels,
+                    columns: width,
+                    depth: block.columns.len(),
+                    loops: [Loop::ONCE, Loop::ONCE, Loop { count: rows.len(), a: a_row as isize, b: b_row as isize }],
+                    into: Into::Add,
+                };
+                // SAFETY: as above; the filter cells belong to this task's part.
+                unsafe { product(&all) };
+            }
+        }
+    }
+}
+
+/// The output rows of a range that see a row of the image through the filter's row `tap`.
+fn rows_meeting(axis: &Axis, tap: usize, rows: &Range<usize>) -> Range<usize> {
+    let reach = tap * axis.dilation;
+    let first = axis.pad.saturating_sub(reach).div_ceil(axis.stride);
+    let end = (axis.input + axis.pad).saturating_sub(reach).div_ceil(axis.stride);
+    first.max(rows.start)..end.min(rows.end)
+}
+
+crate::simd! {
+    fn add[T: Float](to: &mut [T], from: &[T]) {
+        for (to, &from) in to.iter_mut().zip(from) {
+            *to += from;
+        }
+    }
+}
