@@ -29,6 +29,7 @@ pub mod pooling;
 pub mod gather;
 pub mod optimizer;
 pub mod reduce;
+pub mod rnn;
 pub mod scan;
 pub mod shape;
 pub mod softmax;
@@ -405,6 +406,7 @@ ops! {
     gather::{Gather, ScatterAdd, TakeAlong, AddAlong},
     scan::{CumSum, CumProd, CumProdGrad},
     sort::{Sort, TopK},
+    rnn::{Recurrence, RecurrenceGrad},
     shape::{Reshape, Transpose, Broadcast, Slice, Unslice, Concat, Flip},
     state::{Assign},
     softmax::{Softmax, SoftmaxGrad},
