@@ -182,6 +182,7 @@ fn layer(config: &Config) -> Result<Box<dyn Layer>, Error> {
         "AveragePooling1D" => pool!(AvgPool1D, config),
         "AveragePooling2D" => pool!(AvgPool2D, config),
         "AveragePooling3D" => pool!(AvgPool3D, config),
+        "Embedding" => Box::new(Embedding::new(config.size("input_dim"), config.size("output_dim"))),
         "Bidirectional" => {
             let mode = match config.text("merge_mode") {
                 "concat" => MergeMode::Concat,

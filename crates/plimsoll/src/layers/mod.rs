@@ -26,6 +26,8 @@ mod recurrent;
 mod simple_rnn;
 mod time_distributed;
 
+mod embedding;
+
 mod conv;
 mod conv_transpose;
 mod depthwise_conv;
@@ -53,6 +55,7 @@ pub use dense::Dense;
 pub use depthwise_conv::{DepthwiseConv, DepthwiseConv1D, DepthwiseConv2D};
 
 pub use dropout::{Dropout, SpatialDropout, SpatialDropout1D, SpatialDropout2D, SpatialDropout3D};
+pub use embedding::Embedding;
 pub use flatten::Flatten;
 pub use function::Function;
 pub use gaussian_noise::GaussianNoise;
