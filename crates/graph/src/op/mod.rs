@@ -19,35 +19,22 @@ pub(crate) mod check;
 
 pub mod attention;
 pub mod contraction;
-<<<<<<< HEAD
-pub mod cross_entropy;
-=======
->>>>>>> layers
 pub mod conv;
 pub mod cross_entropy;
 mod einsum;
 pub mod elementwise;
-pub mod norm;
 mod floats;
 pub mod gather;
-<<<<<<< HEAD
-pub mod optimizer;
-=======
 pub mod norm;
+pub mod optimizer;
 pub mod pooling;
->>>>>>> layers
 pub mod reduce;
 pub mod rnn;
 pub mod scan;
 pub mod shape;
 pub mod softmax;
-<<<<<<< HEAD
-pub mod spatial;
-pub mod sort;
-=======
 pub mod sort;
 pub mod spatial;
->>>>>>> layers
 pub mod state;
 
 /// Everything the system needs to know about an op.
