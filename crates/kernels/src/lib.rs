@@ -12,9 +12,9 @@
 
 pub mod attention;
 pub mod axis;
-pub mod conv;
 mod blocks;
 pub mod channel_norm;
+pub mod conv;
 pub mod copy;
 pub mod cross_entropy;
 pub mod gather;

@@ -201,9 +201,9 @@ impl Attention {
     }
 }
 
-/// The types of all inputs of a call.
-fn types(io: &Io<'_>) -> Vec<TensorType> {
-    io.inputs().iter().map(|operand| operand.ty).collect()
+/// The types of the first inputs of a call, those that say the sizes; without a heap.
+fn operand_types(io: &Io<'_>) -> [TensorType; 3] {
+    [0, 1, 2].map(|i| *io.in_ty(i.min(io.inputs().len() - 1)))
 }
 
 impl OpDef for Attention {
@@ -263,7 +263,7 @@ impl OpDef for Attention {
     }
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
-        let s = self.form().sizes_checked(&types(io));
+        let s = self.form().sizes_checked(&operand_types(io));
         match_float!(io.in_ty(0).dtype, T => self.run_as::<T>(io, &s), else unreachable!("checked by `infer`"));
         Ok(())
     }
@@ -354,7 +354,7 @@ impl OpDef for AttentionGrad {
     }
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
-        let s = self.form().sizes_checked(&types(io));
+        let s = self.form().sizes_checked(&operand_types(io));
         match_float!(io.in_ty(0).dtype, T => self.run_as::<T>(io, &s), else unreachable!("checked by `infer`"));
         Ok(())
     }

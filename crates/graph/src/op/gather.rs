@@ -483,7 +483,7 @@ mod tests {
         let at = g.input("at", TensorType::new(DType::I32, [2, 2]));
         let hot = g.one_hot(at, 3, DType::F32).unwrap();
         g.output("hot", hot);
-        let given = Tensor::from_slice(&[2, 2], &[0i32, 2, -1, 3]).unwrap();
+        let given = Tensor::from_slice([2, 2], &[0i32, 2, -1, 3]).unwrap();
         let out = interpret(&g, &[("at", given)]).unwrap();
         assert_eq!(out["hot"].to_f64(), [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
         assert_eq!(out["hot"].shape().dims(), [2, 2, 3]);
@@ -492,7 +492,7 @@ mod tests {
     #[test]
     fn bad_indices_stop_the_run() {
         let op = Gather { axis: 0 };
-        let inputs = [random(DType::F32, &[3, 2], 1), Tensor::from_slice(&[2], &[0i64, 3]).unwrap()];
+        let inputs = [random(DType::F32, &[3, 2], 1), Tensor::from_slice([2], &[0i64, 3]).unwrap()];
         let refs: Vec<Reference> = inputs.iter().map(Reference::from_tensor).collect();
         let outputs = op.infer(&[*inputs[0].ty(), *inputs[1].ty()]).unwrap();
         let error = op.reference(&refs.iter().collect::<Vec<_>>(), &outputs).unwrap_err();

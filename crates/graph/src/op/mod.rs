@@ -26,8 +26,10 @@ pub mod elementwise;
 mod floats;
 pub mod gather;
 pub mod norm;
+pub mod optimizer;
 pub mod pooling;
 pub mod reduce;
+pub mod rnn;
 pub mod scan;
 pub mod shape;
 pub mod softmax;
@@ -404,10 +406,12 @@ ops! {
     gather::{Gather, ScatterAdd, TakeAlong, AddAlong},
     scan::{CumSum, CumProd, CumProdGrad},
     sort::{Sort, TopK},
+    rnn::{Recurrence, RecurrenceGrad},
     shape::{Reshape, Transpose, Broadcast, Slice, Unslice, Concat, Flip},
     state::{Assign},
     softmax::{Softmax, SoftmaxGrad},
     cross_entropy::{SparseCrossEntropy, SparseCrossEntropyGrad, CrossEntropy, CrossEntropyGrad},
     norm::{LayerNorm, LayerNormGrad, GroupNorm, GroupNormGrad, BatchNorm, BatchNormGrad},
     attention::{Attention, AttentionGrad},
+    optimizer::{Optimize},
 }
