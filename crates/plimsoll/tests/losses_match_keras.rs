@@ -1,12 +1,13 @@
 //! Every loss of `tests/reference/losses.json`: value and gradient as Keras computes them.
 
 mod common;
+mod ways;
 
 use common::{Case, Config, cases};
-use plimsoll::by_definition::Run;
 use plimsoll::losses::{self, *};
 use plimsoll::trace::Mode;
 use plimsoll_graph::gradients;
+use ways::Way;
 
 #[test]
 fn values_and_gradients() {
@@ -17,9 +18,13 @@ fn values_and_gradients() {
 }
 
 fn check(case: &Case) -> Result<(), String> {
+    Way::both().into_iter().try_for_each(|mut way| check_way(case, &mut way).map_err(|e| way.said(e)))
+}
+
+fn check_way(case: &Case, way: &mut Way) -> Result<(), String> {
     let loss = loss(&case.config);
     let inputs: Vec<_> = case.inputs.iter().map(|a| (a.name.as_str(), a.tensor.clone())).collect();
-    let step = Run::new().step(Mode::Train, &inputs, |t| {
+    let results = way.step(Mode::Train, &inputs, |t| {
         let mut value = |name: &str| case.find_input(name).map(|tensor| t.input(name, *tensor.ty()));
         let (y_true, y_pred) = (value("y_true").expect("labels"), value("y_pred").expect("predictions"));
         let weights = value("sample_weight");
@@ -28,8 +33,7 @@ fn check(case: &Case) -> Result<(), String> {
         t.output("value", total);
         t.output("grad/y_pred", gradient);
         Ok(())
-    });
-    let results = step.map_err(|e| e.to_string())?;
+    })?;
     case.expected.iter().try_for_each(|e| e.compare(&results[&e.name], 1e-5))
 }
 

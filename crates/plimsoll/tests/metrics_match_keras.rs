@@ -1,12 +1,13 @@
 //! Every metric of `tests/reference/metrics.json`: the result after each of three batches, as Keras computes it.
 
 mod common;
+mod ways;
 
 use common::{Case, Config, cases};
-use plimsoll::by_definition::Run;
 use plimsoll::metrics::*;
 use plimsoll::trace::Mode;
 use plimsoll::{Tensor, losses};
+use ways::Way;
 
 #[test]
 fn results_after_each_batch() {
@@ -17,22 +18,24 @@ fn results_after_each_batch() {
 }
 
 fn check(case: &Case) -> Result<(), String> {
+    Way::both().into_iter().try_for_each(|mut way| check_way(case, &mut way).map_err(|e| way.said(e)))
+}
+
+fn check_way(case: &Case, way: &mut Way) -> Result<(), String> {
     let metric = metric(&case.config);
     let batches = case.input("y_true").shape()[0];
-    let mut run = Run::new();
     let mut found = Vec::new();
     for batch in 0..batches {
         let inputs: Vec<_> = case.inputs.iter().map(|a| (a.name.as_str(), slice(&a.tensor, batch))).collect();
         let mut names = Vec::new();
-        run.step(Mode::Evaluate, &inputs, |t| {
+        way.step(Mode::Evaluate, &inputs, |t| {
             let values: Vec<_> = inputs.iter().map(|(name, tensor)| (*name, t.input(name, *tensor.ty()))).collect();
             let value = |name: &str| values.iter().find(|(n, _)| *n == name).map(|(_, v)| *v);
             let (y_true, y_pred) = (value("y_true").expect("labels"), value("y_pred").expect("predictions"));
             names = metric.update(t, y_true, y_pred, value("sample_weight"))?;
             Ok(())
-        })
-        .map_err(|e| e.to_string())?;
-        let state: Vec<Tensor> = names.iter().map(|n| run.get(n).expect("updated").clone()).collect();
+        })?;
+        let state: Vec<Tensor> = names.iter().map(|n| way.get(n).expect("updated").clone()).collect();
         assert_eq!(metric.result(&state), metric.results(&state)[0]);
         found.extend(metric.results(&state));
     }

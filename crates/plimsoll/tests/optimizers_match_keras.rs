@@ -2,14 +2,15 @@
 //! of the first steps, as Keras computes them.
 
 mod common;
+mod ways;
 
 use common::{Case, Config, cases};
-use plimsoll::by_definition::Run;
 use plimsoll::init::Initializer;
 use plimsoll::optimizers::*;
 use plimsoll::schedules::Schedule;
 use plimsoll::trace::{Mode, Role};
 use plimsoll::{DType, Tensor, TensorType};
+use ways::Way;
 
 #[test]
 fn weights_after_each_step() {
@@ -29,9 +30,12 @@ fn check_schedule(case: &Case) -> Result<(), String> {
 }
 
 fn check_optimizer(case: &Case) -> Result<(), String> {
+    Way::both().into_iter().try_for_each(|mut way| check_way(case, &mut way).map_err(|e| way.said(e)))
+}
+
+fn check_way(case: &Case, way: &mut Way) -> Result<(), String> {
     let (optimizer, options) = (optimizer(&case.config), options(&case.config));
-    let mut run = Run::new();
-    case.weights.iter().for_each(|w| run.set(&w.name, w.tensor.clone()));
+    case.weights.iter().for_each(|w| way.set(&w.name, w.tensor.clone()));
     let steps = case.inputs[0].tensor.shape()[0];
     let mut found: Vec<Vec<f64>> = vec![Vec::new(); case.expected.len()];
     for step in 0..steps {
@@ -39,7 +43,7 @@ fn check_optimizer(case: &Case) -> Result<(), String> {
             case.inputs.iter().map(|a| (a.name.as_str(), slice(&a.tensor, step))).collect();
         inputs.push(("rate", Tensor::scalar(optimizer.learning_rate().at(step as u64) as f32)));
         inputs.push(("step", Tensor::scalar((step + 1) as f32)));
-        run.step(Mode::Train, &inputs, |t| {
+        way.step(Mode::Train, &inputs, |t| {
             let scalar = TensorType::new(DType::F32, []);
             let hyper = Hyper { learning_rate: t.input("rate", scalar), step: t.input("step", scalar) };
             let mut gradients = Vec::new();
@@ -50,8 +54,7 @@ fn check_optimizer(case: &Case) -> Result<(), String> {
             }
             apply(&*optimizer, t, &gradients, &hyper, &options)?;
             Ok(())
-        })
-        .map_err(|e| e.to_string())?;
+        })?;
         for (found, expected) in found.iter_mut().zip(&case.expected) {
             // `a_after_step` is the weight `a`, `a_average_after_step` its moving average.
             let name = expected.name.strip_suffix("_after_step").expect("a name ending so");
@@ -59,7 +62,7 @@ fn check_optimizer(case: &Case) -> Result<(), String> {
                 Some(weight) => format!("{}/{weight}/average", optimizer.name()),
                 None => name.to_owned(),
             };
-            found.extend(run.get(&variable).ok_or_else(|| format!("no variable '{variable}'"))?.to_f64());
+            found.extend(way.get(&variable).ok_or_else(|| format!("no variable '{variable}'"))?.to_f64());
         }
     }
     for (found, expected) in found.iter().zip(&case.expected) {

@@ -1,5 +1,7 @@
 use super::*;
 use crate::losses::{MeanAbsoluteError, SparseCategoricalCrossEntropy};
+use crate::trace::Variables;
+use plimsoll_graph::{Split, propagate};
 
 fn f32s(shape: impl Into<plimsoll_tensor::Shape>, values: &[f32]) -> Tensor {
     Tensor::from_slice(shape, values).unwrap()
@@ -156,4 +158,34 @@ fn what_does_not_fit_is_refused() {
         &[8, 1],
         "precision: the thresholds are []; at least one number is needed",
     );
+}
+
+#[test]
+fn slices_of_the_batch_add_up() {
+    let prediction = TensorType::new(DType::F32, [4, 5, 3]);
+    let numbers = TensorType::new(DType::I32, [4, 5]);
+    let metrics: Vec<(Box<dyn Metric>, TensorType)> = vec![
+        (Box::new(Accuracy::new()), numbers),
+        (Box::new(BinaryAccuracy::new()), prediction),
+        (Box::new(CategoricalAccuracy::new()), prediction),
+        (Box::new(SparseTopKCategoricalAccuracy::new(2)), numbers),
+        (Box::new(TopKCategoricalAccuracy::new(2)), prediction),
+        (Box::new(Precision::new()), prediction),
+        (Box::new(Recall::new().thresholds(&[0.2, 0.8])), prediction),
+        (Box::new(F1Score::new(Average::Macro)), prediction),
+        (Box::new(Auc::roc()), prediction),
+        (Box::new(Mean::of(MeanAbsoluteError)), prediction),
+        (Box::new(RootMeanSquaredError::new()), prediction),
+    ];
+    for (metric, label) in metrics {
+        let mut variables = Variables::new();
+        let mut t = Trace::new(&mut variables, Mode::Evaluate);
+        let (y_true, y_pred) = (t.input("y_true", label), t.input("y_pred", prediction));
+        let weights = t.input("weights", TensorType::new(DType::F32, [4]));
+        let additions = metric.additions(&mut t, y_true, y_pred, Some(weights)).unwrap();
+        let splits = propagate(&t, &[y_true, y_pred, weights].map(|v| (v, Split::Axis(0))));
+        for (name, value) in additions {
+            assert_eq!(splits[value.0 as usize], Split::Partial, "{} of {}", name, metric.name());
+        }
+    }
 }

@@ -34,7 +34,7 @@ pub use adam::{Adam, AdamW, Adamax, Nadam};
 pub use adaptive::{Adadelta, Adagrad, RmsProp};
 pub use momentum::{Lion, Sgd};
 pub use plimsoll_kernels::optimizer::EpsilonForm;
-pub use update::{Applied, Clip, Ema, UpdateOptions, apply};
+pub use update::{Applied, Clip, Ema, NameFilter, UpdateOptions, apply};
 
 use crate::by_definition::Run;
 use crate::error::Error;

@@ -34,13 +34,16 @@ pub struct UpdateOptions {
     /// the optimizer ([`Optimizer::weight_decay`]).
     pub weight_decay: Option<f64>,
     /// Which weights decay, by name; `None` for all.
-    pub decays: Option<Arc<dyn Fn(&str) -> bool + Send + Sync>>,
+    pub decays: Option<NameFilter>,
     /// Moving averages of the weights.
     pub ema: Option<Ema>,
     /// A scalar of the step being traced that all gradients are divided by first: see
     /// [`losses::fraction`](crate::losses::fraction).
     pub gradient_divisor: Option<Value>,
 }
+
+/// Says yes or no to the name of a weight.
+pub type NameFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// How large gradients are cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
