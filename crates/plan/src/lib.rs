@@ -1,1 +1,301 @@
-//! .
+//! From a graph to a plan: what runs when, and where every byte is, before anything runs.
+//!
+//! [`plan`] is a pure function: no clock, no thread, no file, no randomness. The same graph and options give the same
+//! [`Plan`], byte for byte. Its phases are functions of their own, each in its file, in this order: [`fuse`](fuse::fuse),
+//! [`schedule`](schedule::schedule), [`lifetimes`](lifetime::lifetimes), [`place`](place::place). Then [`check`] proves the
+//! result safe without using any of them, and [`explain`] says what is alive at the peak.
+//!
+//! ```
+//! use plimsoll_graph::Graph;
+//! use plimsoll_plan::{Options, StateLayout, plan};
+//! use plimsoll_tensor::{DType, TensorType};
+//! let mut g = Graph::new();
+//! let x = g.input("x", TensorType::new(DType::F32, [256]));
+//! let y = g.exp(x).unwrap();
+//! let z = g.neg(y).unwrap();
+//! g.output("z", z);
+//! let plan = plan(&g, &StateLayout::default(), &Options::default()).unwrap();
+//! // Both ops are one pass over memory that writes over its input.
+//! assert_eq!(plan.instructions.len(), 1);
+//! assert!(plan.arena_bytes < 20_000);
+//! ```
+
+pub mod check;
+pub mod explain;
+pub mod fuse;
+pub mod lifetime;
+pub mod place;
+pub mod remat;
+pub mod schedule;
+
+pub use check::{Violation, check};
+pub use explain::{Explanation, explain};
+
+use lifetime::{Buffer, Home, Kind};
+use plimsoll_graph::{Graph, GraphError, NodeId};
+use plimsoll_tensor::TensorType;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// What a plan is made for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// The number of threads that will run it; some workspaces grow with it.
+    pub threads: usize,
+    /// How hard to try to pack the arena.
+    pub effort: place::Effort,
+    /// The most bytes that the arena may have; `None` for as many as the plain plan needs.
+    pub limit: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { threads: 1, effort: place::Effort::default(), limit: None }
+    }
+}
+
+/// Where the states are: the same for all plans of a model, which so share them.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct StateLayout {
+    places: BTreeMap<String, (u64, TensorType)>,
+    bytes: u64,
+}
+
+impl StateLayout {
+    /// A layout of these states, one after another.
+    pub fn new<'a>(states: impl IntoIterator<Item = (&'a str, TensorType)>) -> StateLayout {
+        let mut layout = StateLayout::default();
+        for (name, ty) in states {
+            layout.places.insert(name.to_owned(), (layout.bytes, ty));
+            layout.bytes += (ty.bytes() as u64).next_multiple_of(place_alignment());
+        }
+        layout
+    }
+
+    /// Offset and type of a state.
+    pub fn get(&self, name: &str) -> Option<(u64, TensorType)> {
+        self.places.get(name).copied()
+    }
+
+    /// All states, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64, TensorType)> {
+        self.places.iter().map(|(name, &(offset, ty))| (name.as_str(), offset, ty))
+    }
+
+    /// The size of all states.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+fn place_alignment() -> u64 {
+    64
+}
+
+/// Where a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// This many bytes into the states.
+    State(u64),
+    /// This many bytes into the arena.
+    Arena(u64),
+}
+
+/// One step of a plan: a node, and its scratch memory in the arena.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Instruction {
+    /// What runs.
+    pub node: NodeId,
+    /// Where its scratch memory is.
+    pub workspace: Option<Range<u64>>,
+}
+
+/// What runs when, and where every byte is.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The graph after fusing; instructions and places speak of it.
+    pub graph: Graph,
+    /// The steps, in order.
+    pub instructions: Vec<Instruction>,
+    /// By value of the graph.
+    pub places: Vec<Option<Place>>,
+    /// The buffers with their lifetimes, and their offsets.
+    pub buffers: Vec<(Buffer, u64)>,
+    /// The states.
+    pub state: StateLayout,
+    /// The size of the arena.
+    pub arena_bytes: u64,
+    /// The largest number of bytes alive at once: no arena could be smaller.
+    pub live_bytes: u64,
+    /// The number of threads it was made for.
+    pub threads: usize,
+    /// What is computed more than once to keep the limit.
+    pub recomputed: Recompute,
+}
+
+/// What a plan computes more than once.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct Recompute {
+    /// How many nodes run again.
+    pub nodes: usize,
+    /// The time of the step as estimated, 0 where nothing was estimated.
+    pub seconds: f64,
+    /// Of which for running again.
+    pub extra_seconds: f64,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The graph breaks its own rules.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// A state of the graph is not in the layout, or has another type there.
+    #[error("state '{name}' is {found} in the graph, but {expected} in the layout")]
+    State {
+        /// Its name.
+        name: String,
+        /// Its type in the graph.
+        found: TensorType,
+        /// What the layout says.
+        expected: String,
+    },
+    /// No plan keeps the limit.
+    #[error("the step does not fit in {limit} bytes; the smallest that would do is {smallest}, without recomputing {unlimited}")]
+    DoesNotFit {
+        /// The limit of the arena.
+        limit: u64,
+        /// The smallest limit for which a plan was found.
+        smallest: u64,
+        /// What the plain plan needs.
+        unlimited: u64,
+        /// What is alive at the peak of the plain plan.
+        peak: Box<Explanation>,
+    },
+    /// A bug of the planner, found by the checker before anything ran.
+    #[error(transparent)]
+    Unsafe(#[from] Violation),
+}
+
+/// Plans a graph. Under a limit that the plain plan does not keep, values are dropped and computed again.
+///
+/// # Errors
+/// When the graph is broken, its states are not in the layout, or no plan keeps the limit.
+pub fn plan(graph: &Graph, state: &StateLayout, options: &Options) -> Result<Plan, PlanError> {
+    graph.verify()?;
+    let graph = fuse::fuse(graph)?;
+    let order = schedule::schedule(&graph);
+    let whole = assemble(graph, &order, state, options)?;
+    match options.limit {
+        Some(limit) if whole.arena_bytes > limit => {
+            let found = within(&whole, &order, limit, options, SEARCH_TRIALS)?;
+            found.ok_or_else(|| does_not_fit(&whole, &order, limit, options))
+        }
+        _ => Ok(whole),
+    }
+}
+
+/// Trials of the search for a cheaper way to recompute.
+const SEARCH_TRIALS: usize = 60;
+
+/// A plan of a graph whose nodes run in this order.
+fn assemble(graph: Graph, order: &[NodeId], state: &StateLayout, options: &Options) -> Result<Plan, PlanError> {
+    let lives = lifetime::lifetimes(&graph, order, options.threads);
+    let sizes: Vec<place::Buffer> =
+        lives.buffers.iter().map(|b| place::Buffer { bytes: b.bytes, first: b.first, last: b.last }).collect();
+    let placement = place::place(&sizes, options.effort);
+
+    let mut places = Vec::with_capacity(lives.homes.len());
+    for home in &lives.homes {
+        places.push(match home {
+            None => None,
+            Some(Home::Buffer(b)) => Some(Place::Arena(placement.offsets[*b])),
+            Some(Home::State(value)) => Some(Place::State(find_state(&graph, *value, state)?)),
+        });
+    }
+    let workspace = |step: usize| {
+        let buffer = lives.workspaces[step]?;
+        Some(placement.offsets[buffer]..placement.offsets[buffer] + lives.buffers[buffer].bytes)
+    };
+    let instructions = order.iter().enumerate().map(|(i, &node)| Instruction { node, workspace: workspace(i) }).collect();
+    let plan = Plan {
+        instructions,
+        places,
+        buffers: lives.buffers.into_iter().zip(placement.offsets).collect(),
+        state: state.clone(),
+        arena_bytes: placement.height,
+        live_bytes: placement.lower_bound,
+        threads: options.threads,
+        recomputed: Recompute::default(),
+        graph,
+    };
+    check(&plan.graph, &plan)?;
+    Ok(plan)
+}
+
+/// A plan that keeps a limit by recomputing, if one is found.
+fn within(whole: &Plan, order: &[NodeId], limit: u64, options: &Options, trials: usize) -> Result<Option<Plan>, PlanError> {
+    let mut target = limit;
+    // What is packed is a little higher than what is alive: the difference is taken off, a few times.
+    for _ in 0..6 {
+        let Some(again) = remat::recompute(&whole.graph, order, target, options.threads, trials)? else { return Ok(None) };
+        let recomputed = Recompute { nodes: again.repeats, seconds: again.seconds, extra_seconds: again.extra_seconds };
+        let plan = Plan { recomputed, ..assemble(again.graph, &again.order, &whole.state, options)? };
+        if plan.arena_bytes <= limit {
+            return Ok(Some(plan));
+        }
+        target = target.saturating_sub(plan.arena_bytes - limit);
+    }
+    Ok(None)
+}
+
+/// The refusal, with the smallest limit for which a plan was found.
+fn does_not_fit(whole: &Plan, order: &[NodeId], limit: u64, options: &Options) -> PlanError {
+    let mut works = whole.arena_bytes;
+    let mut fails = limit;
+    while works - fails > (works / 512).max(4096) {
+        let middle = fails + (works - fails) / 2;
+        match within(whole, order, middle, options, 0) {
+            Ok(Some(plan)) => works = plan.arena_bytes,
+            _ => fails = middle,
+        }
+    }
+    PlanError::DoesNotFit { limit, smallest: works, unlimited: whole.arena_bytes, peak: Box::new(explain(whole)) }
+}
+
+fn find_state(graph: &Graph, value: plimsoll_graph::Value, layout: &StateLayout) -> Result<u64, PlanError> {
+    let plimsoll_graph::Source::State { name } = &graph.value(value).source else {
+        unreachable!("only states live in states");
+    };
+    let found = *graph.ty(value);
+    match layout.get(name) {
+        Some((offset, ty)) if ty == found => Ok(offset),
+        other => {
+            let expected = other.map_or("absent".to_owned(), |(_, ty)| ty.to_string());
+            Err(PlanError::State { name: name.clone(), found, expected })
+        }
+    }
+}
+
+impl Plan {
+    /// The bytes alive at each step.
+    pub fn live_at_each_step(&self) -> Vec<u64> {
+        let mut change = vec![0i64; self.instructions.len() + 2];
+        for (buffer, _) in &self.buffers {
+            let bytes = buffer.bytes.next_multiple_of(place_alignment()) as i64;
+            change[buffer.first as usize] += bytes;
+            change[buffer.last as usize + 1] -= bytes;
+        }
+        let mut live = 0;
+        change[..self.instructions.len()].iter().map(|c| {
+            live += c;
+            live as u64
+        }).collect()
+    }
+
+    /// Whether a buffer is scratch memory.
+    pub fn is_workspace(buffer: &Buffer) -> bool {
+        buffer.kind == Kind::Workspace
+    }
+}

@@ -1,7 +1,10 @@
 //! What can go wrong, for the user.
 
+use plimsoll_exec::ExecError;
 use plimsoll_graph::GraphError;
+use plimsoll_plan::PlanError;
 use plimsoll_tensor::TensorError;
+use std::path::{Path, PathBuf};
 
 /// Any error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -13,12 +16,41 @@ pub enum Error {
     /// A tensor that is not what it should be.
     #[error(transparent)]
     Tensor(#[from] TensorError),
-    /// A layer, loss, optimizer or metric that was set up wrongly.
+    /// A step that could not be planned.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A step that could not be run.
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+    /// A layer, loss, optimizer, metric, data set or argument that was set up wrongly.
     #[error("{what}: {message}")]
     Config {
         /// The layer, loss, optimizer, metric or argument.
         what: String,
         /// The two facts that disagree, and what to do.
+        message: String,
+    },
+    /// The loss is no number any more.
+    #[error(
+        "the loss is {loss} at step {step} of epoch {epoch}; {source_of_it} is the first that is not finite. Nothing was \
+         updated in this step; a smaller learning rate or clipped gradients may help, or look at the data"
+    )]
+    Diverged {
+        /// Counted from 1.
+        epoch: usize,
+        /// Counted from 1 in the epoch.
+        step: usize,
+        /// NaN or an infinity.
+        loss: f64,
+        /// Where it came from.
+        source_of_it: String,
+    },
+    /// A file that could not be read or written.
+    #[error("{}: {message}", path.display())]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// What is wrong with it.
         message: String,
     },
 }
@@ -27,5 +59,10 @@ impl Error {
     /// A [`Error::Config`].
     pub fn config(what: impl Into<String>, message: impl Into<String>) -> Error {
         Error::Config { what: what.into(), message: message.into() }
+    }
+
+    /// A [`Error::File`].
+    pub fn file(path: &Path, message: impl Into<String>) -> Error {
+        Error::File { path: path.to_owned(), message: message.into() }
     }
 }

@@ -65,7 +65,9 @@ impl Initializer {
             out.iter_mut().for_each(|v| *v = (*v as f64 * std) as f32);
         };
         // Cutting at two standard deviations leaves a standard deviation of 0.8796: made good, as in Keras.
-        let truncated = |out: &mut [f32], variance: f64| normal(out, Distribution::TruncatedNormal, variance.sqrt() / 0.879_625_661_034_239_8);
+        let truncated = |out: &mut [f32], variance: f64| {
+            normal(out, Distribution::TruncatedNormal, variance.sqrt() / 0.879_625_661_034_239_8)
+        };
         let within = |out: &mut [f32], limit: f64| uniform(out, -limit, limit);
         match self {
             Initializer::Zeros => out.fill(0.0),

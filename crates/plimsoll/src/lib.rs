@@ -1,5 +1,8 @@
 //! Train neural networks inside a memory limit that you set.
 
+pub mod by_definition;
+pub mod callbacks;
+pub mod data;
 pub mod error;
 pub mod init;
 pub mod layers;
@@ -7,8 +10,11 @@ pub mod losses;
 pub mod metrics;
 pub mod model;
 pub mod optimizers;
+pub mod progress;
 pub mod schedules;
 pub mod trace;
+pub mod trainer;
+pub mod weights;
 
 pub use error::Error;
 pub use plimsoll_graph::{Graph, Value};

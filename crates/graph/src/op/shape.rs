@@ -7,6 +7,7 @@ use crate::graph::{Graph, Value};
 use crate::op_attrs;
 use crate::split::Split;
 use plimsoll_kernels::copy::{self, Layout};
+use plimsoll_kernels::pointwise::{Step, Unary};
 use plimsoll_tensor::{Shape, TensorType};
 use std::sync::Arc;
 
@@ -242,6 +243,11 @@ impl OpDef for Broadcast {
             Split::Axis(axis) => Split::Axis(axis + missing),
             other => other,
         }]
+    }
+
+    /// Read through broadcasting by whoever needs it, it never reaches memory.
+    fn pointwise(&self) -> Option<Step> {
+        Some(Step::Unary(Unary::Identity, 0))
     }
 
     moves!();

@@ -1,0 +1,160 @@
+//! What the process really holds, as the kernel counts it.
+//!
+//! The peak of a phase is [`Usage::peak`] at its end, after [`reset_peak`] at its beginning. Figures are
+//! the kernel's (`/proc/self/status`): whole pages, and the peak good to about 64 KiB, since each core counts
+//! in batches. `ru_maxrss` is not used: it is inherited from the parent over fork and exec. Reading allocates
+//! nothing, so that a reading does not change what it reads and can be taken while a step runs.
+//!
+//! ```
+//! use plimsoll_budget::measure;
+//! # if !cfg!(target_os = "linux") { return Ok(()) }
+//! let usage = measure::usage()?;
+//! assert!(usage.peak >= usage.resident && usage.resident > usage.anonymous);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+use crate::Bytes;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// What the process holds at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Resident memory now (`VmRSS`): code, heap, stacks, mapped files, shared memory.
+    pub resident: Bytes,
+    /// The most that was ever resident, or since [`reset_peak`] (`VmHWM`).
+    pub peak: Bytes,
+    /// The part of `resident` that no file stands behind (`RssAnon`): heap, stacks, the arena.
+    pub anonymous: Bytes,
+    /// Page tables (`VmPTE`). They are not in `resident`, but a cgroup charges them: about 1/512 of what is touched.
+    pub page_tables: Bytes,
+    /// Address space (`VmSize`), which `RLIMIT_AS` limits.
+    pub address_space: Bytes,
+    /// Private writable mappings (`VmData`), which `RLIMIT_DATA` limits.
+    pub data: Bytes,
+}
+
+/// What this process holds now.
+///
+/// # Errors
+/// Where `/proc` is not mounted, or not Linux's.
+pub fn usage() -> io::Result<Usage> {
+    usage_from(Path::new("/proc/self/status"))
+}
+
+/// Begins a new [`Usage::peak`] at what is resident now.
+///
+/// # Errors
+/// Where the kernel does not offer it or a sandbox forbids it.
+pub fn reset_peak() -> io::Result<()> {
+    std::fs::write("/proc/self/clear_refs", "5")
+}
+
+pub(crate) fn usage_from(status: &Path) -> io::Result<Usage> {
+    let mut usage = Usage::default();
+    let mut n_found = 0;
+    read_lines(File::open(status)?, |line| {
+        let Some((key, value)) = split_at_colon(line) else { return };
+        let field = match key {
+            b"VmRSS" => &mut usage.resident,
+            b"VmHWM" => &mut usage.peak,
+            b"RssAnon" => &mut usage.anonymous,
+            b"VmPTE" => &mut usage.page_tables,
+            b"VmSize" => &mut usage.address_space,
+            b"VmData" => &mut usage.data,
+            _ => return,
+        };
+        if let Some(kib) = leading_number(value) {
+            *field = Bytes::kib(kib);
+            n_found += 1;
+        }
+    })?;
+    // A mistyped file must not read as "nothing is used".
+    if n_found == 6 { Ok(usage) } else { Err(io::ErrorKind::InvalidData.into()) }
+}
+
+/// Calls `each` for every line, using no memory but a fixed buffer; of longer lines only the end is seen.
+fn read_lines(mut from: impl Read, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    let mut buffer = [0u8; 1024];
+    let mut filled = 0;
+    loop {
+        let n = match from.read(&mut buffer[filled..]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            other => other?,
+        };
+        filled += n;
+        let mut begin = 0;
+        while let Some(length) = buffer[begin..filled].iter().position(|&byte| byte == b'\n') {
+            each(&buffer[begin..begin + length]);
+            begin += length + 1;
+        }
+        if n == 0 {
+            each(&buffer[begin..filled]);
+            return Ok(());
+        }
+        buffer.copy_within(begin..filled, 0);
+        filled -= begin;
+        if filled == buffer.len() {
+            filled = 0;
+        }
+    }
+}
+
+fn split_at_colon(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = line.iter().position(|&byte| byte == b':')?;
+    Some((&line[..at], &line[at + 1..]))
+}
+
+fn leading_number(text: &[u8]) -> Option<u64> {
+    let text = text.trim_ascii_start();
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    std::str::from_utf8(&text[..digits]).ok()?.parse().ok()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sees_memory_that_is_touched_and_given_back() {
+        let n_bytes = 48 << 20;
+        let before = usage().unwrap();
+        let block = std::hint::black_box(vec![1u8; n_bytes]);
+        let during = usage().unwrap();
+        drop(block);
+        let after = usage().unwrap();
+        // Other tests of this process allocate at the same time, a little.
+        let slack = Bytes::mib(4);
+        assert!(during.resident + slack >= before.resident + Bytes::from(n_bytes), "{before:?} {during:?}");
+        assert!(after.resident < before.resident + slack, "{before:?} {after:?}");
+        assert!(after.peak + slack >= before.resident + Bytes::from(n_bytes), "{after:?}");
+        if reset_peak().is_ok() {
+            assert!(usage().unwrap().peak < before.resident + slack);
+        }
+    }
+
+    fn lines(text: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        read_lines(text.as_bytes(), |line| lines.push(String::from_utf8_lossy(line).into_owned())).unwrap();
+        lines
+    }
+
+    #[test]
+    fn lines_longer_than_the_buffer_do_no_harm() {
+        assert_eq!(lines("a\nbc\n\nd"), ["a", "bc", "", "d"]);
+        let groups = "Groups: ".to_string() + &"1000 ".repeat(1000);
+        let seen = lines(&format!("a\n{groups}\nVmRSS: 4 kB\n"));
+        assert_eq!((seen.len(), &seen[0][..], &seen[2][..]), (4, "a", "VmRSS: 4 kB"));
+        for length in 1020..1030 {
+            let seen = lines(&format!("{}\nVmRSS: 4 kB\n", "x".repeat(length)));
+            assert_eq!(seen[1], "VmRSS: 4 kB", "{length}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_the_figures_is_an_error() {
+        assert!(usage_from(Path::new("/proc/self/limits")).is_err());
+        assert!(usage_from(Path::new("/nowhere")).is_err());
+    }
+}

@@ -1,0 +1,483 @@
+//! The engine: states and plans in one arena, and the loop over instructions.
+
+use crate::arena::{Arena, ArenaError};
+use plimsoll_budget::{Budget, Bytes, Reservation};
+use plimsoll_graph::{Io, NodeId, OpDef, Operand, RunError, Value};
+use plimsoll_kernels::{Pool, gemm};
+use plimsoll_plan::{Place, Plan, StateLayout};
+use plimsoll_tensor::{DType, Element, Tensor, TensorType, bf16, f16};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Which of an engine's plans.
+pub type ProgramId = usize;
+
+/// What can go wrong while running.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExecError {
+    /// There is no memory to run in.
+    #[error(transparent)]
+    Arena(#[from] ArenaError),
+    /// An op met values it cannot compute with.
+    #[error("{place}: {cause}")]
+    Run {
+        /// The op and its layer.
+        place: String,
+        /// What is wrong.
+        cause: RunError,
+    },
+    /// A name that does not exist, or a tensor of another type.
+    #[error("{what} '{name}': {message}")]
+    Value {
+        /// Input, output or state.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// How long a node took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Timing {
+    /// The node.
+    pub node: NodeId,
+    /// Its time.
+    pub time: Duration,
+}
+
+/// Where a value that is not finite came from first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NonFinite {
+    /// A state, the data, or the result of an op of a layer.
+    pub what: String,
+}
+
+/// Plans ready to run, with the states they share.
+pub struct Engine {
+    budget: Budget,
+    state: StateLayout,
+    /// The states, which stay when plans come and go.
+    states: Arena,
+    /// Everything else, as large as the largest plan.
+    scratch: Arena,
+    programs: Vec<Program>,
+    pool: Pool,
+    poison: bool,
+    /// What the GEMM library packs inside a call: not in the arena, but known and bounded.
+    _library: Reservation,
+}
+
+/// A plan with its addresses.
+struct Program {
+    plan: Plan,
+    calls: Vec<Call>,
+    operands: Vec<Operand>,
+}
+
+struct Call {
+    op: Arc<dyn OpDef>,
+    node: NodeId,
+    inputs: Range<usize>,
+    outputs: Range<usize>,
+    workspace: *mut u8,
+    workspace_bytes: usize,
+}
+
+// SAFETY: the pointers lead into the arena that the engine owns.
+unsafe impl Send for Program {}
+// SAFETY: as above; running needs `&mut Engine`.
+unsafe impl Sync for Program {}
+
+impl Engine {
+    /// Reserves and touches the memory for these plans, which share the states and, one after another, the rest.
+    ///
+    /// # Errors
+    /// When the budget or the system does not give the memory.
+    pub fn open(budget: &Budget, state: &StateLayout, plans: Vec<Plan>, threads: usize) -> Result<Engine, ExecError> {
+        let mut engine = Engine {
+            budget: budget.clone(),
+            state: state.clone(),
+            states: map_arena(budget, "state", state.bytes())?,
+            scratch: map_arena(budget, "arena", 0)?,
+            programs: Vec::new(),
+            _library: reserve(budget, "gemm", gemm::library_bytes(threads) as u64)?,
+            pool: Pool::new(threads),
+            poison: false,
+        };
+        engine.set_plans(plans)?;
+        Ok(engine)
+    }
+
+    /// Replaces the plans; the states stay as they are.
+    ///
+    /// # Errors
+    /// When the budget or the system does not give the memory. The engine then has no plans.
+    ///
+    /// # Panics
+    /// When a plan was made for other states.
+    pub fn set_plans(&mut self, plans: Vec<Plan>) -> Result<(), ExecError> {
+        assert!(plans.iter().all(|p| p.state == self.state), "plans are made for the engine's states");
+        self.programs.clear();
+        let bytes = plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0);
+        if bytes != self.scratch.bytes() as u64 {
+            // The old one goes first, so that both never stand side by side.
+            self.scratch = map_arena(&self.budget, "arena", 0)?;
+            self.scratch = map_arena(&self.budget, "arena", bytes)?;
+        }
+        self.programs = plans.into_iter().map(|plan| Program::new(plan, &self.states, &self.scratch)).collect();
+        Ok(())
+    }
+
+    /// Changes to another layout of the states: those that both have keep their values, new ones are zero. The plans go.
+    ///
+    /// # Errors
+    /// When the budget or the system does not give the memory for both at once.
+    pub fn set_state_layout(&mut self, layout: &StateLayout) -> Result<(), ExecError> {
+        self.programs.clear();
+        let new = map_arena(&self.budget, "state", layout.bytes())?;
+        for (name, offset, ty) in layout.iter() {
+            if let Some((old, _)) = self.state.get(name).filter(|(_, t)| *t == ty) {
+                // SAFETY: both places hold a value of this type inside their arenas, which are apart.
+                unsafe {
+                    let (from, to) = (self.states.ptr().add(old as usize), new.ptr().add(offset as usize));
+                    std::ptr::copy_nonoverlapping(from, to, ty.bytes());
+                }
+            }
+        }
+        self.states = new;
+        self.state = layout.clone();
+        Ok(())
+    }
+
+    /// Fills every output and workspace with a pattern that reads as NaN before the node that writes it runs, so that
+    /// reading memory that was not written shows in the result. For tests.
+    pub fn set_poison(&mut self, poison: bool) {
+        self.poison = poison;
+    }
+
+    /// The bytes of the arena: all states and the largest plan.
+    pub fn bytes(&self) -> Bytes {
+        Bytes((self.states.bytes() + self.scratch.bytes()) as u64)
+    }
+
+    /// The layout of the states.
+    pub fn state_layout(&self) -> &StateLayout {
+        &self.state
+    }
+
+    /// The plan of a program.
+    pub fn plan(&self, program: ProgramId) -> &Plan {
+        &self.programs[program].plan
+    }
+
+    /// The threads.
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    /// Runs a plan once, on the inputs set before.
+    ///
+    /// # Errors
+    /// When an op meets values it cannot compute with; states changed before it stay changed.
+    pub fn run(&mut self, program: ProgramId) -> Result<(), ExecError> {
+        let program = &self.programs[program];
+        for call in &program.calls {
+            if self.poison {
+                program.poison(call);
+            }
+            // SAFETY: the plan was checked: operands are inside the arena and apart as `Io::new` asks.
+            let run = unsafe { program.run(call, &self.pool) };
+            run.map_err(|cause| ExecError::Run { place: program.plan.graph.describe(call.node), cause })?;
+        }
+        Ok(())
+    }
+
+    /// Runs a plan until an output is known, and stops there if it holds a value that is not finite: before anything that
+    /// depends on it ran. Gives back whether it was finite; if not, which node first made such a value.
+    ///
+    /// # Errors
+    /// As [`Engine::run`].
+    pub fn run_guarded(&mut self, program: ProgramId, guard: &str) -> Result<Option<NonFinite>, ExecError> {
+        let watched = self.find_output(program, guard)?;
+        let program = &self.programs[program];
+        let mut known = false;
+        for call in &program.calls {
+            // SAFETY: as in `run`.
+            let run = unsafe { program.run(call, &self.pool) };
+            run.map_err(|cause| ExecError::Run { place: program.plan.graph.describe(call.node), cause })?;
+            if !known && program.operands[call.outputs.clone()].iter().any(|o| o.ptr == watched.ptr && o.ty == watched.ty) {
+                known = true;
+                if !is_finite(&watched) {
+                    return Ok(Some(self.blame(program, call.node)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Runs again up to a node and finds the first one whose output is not finite.
+    fn blame(&self, program: &Program, last: NodeId) -> NonFinite {
+        for (name, offset, ty) in self.state.iter() {
+            // SAFETY: the layout stays inside the states.
+            let operand = Operand { ptr: unsafe { self.states.ptr().add(offset as usize) }, ty };
+            if !is_finite(&operand) {
+                return NonFinite { what: format!("'{name}'") };
+            }
+        }
+        for call in &program.calls {
+            // SAFETY: as in `run`; the inputs may have been overwritten, then they are blamed.
+            let outputs = &program.operands[call.outputs.clone()];
+            let inputs_fine = program.operands[call.inputs.clone()].iter().all(is_finite);
+            let what = program.plan.graph.describe(call.node);
+            if !inputs_fine {
+                return NonFinite { what: format!("the data that {what} reads") };
+            }
+            // SAFETY: as in `run`.
+            if unsafe { program.run(call, &self.pool) }.is_err() || !outputs.iter().all(is_finite) || call.node == last {
+                return NonFinite { what: format!("the result of {what}") };
+            }
+        }
+        unreachable!("the last node was reached before")
+    }
+
+    /// As [`Engine::run`], with the time of every node.
+    ///
+    /// # Errors
+    /// As [`Engine::run`].
+    pub fn run_timed(&mut self, program: ProgramId) -> Result<Vec<Timing>, ExecError> {
+        let program = &self.programs[program];
+        let mut timings = Vec::with_capacity(program.calls.len());
+        for call in &program.calls {
+            let start = Instant::now();
+            // SAFETY: as in `run`.
+            let run = unsafe { program.run(call, &self.pool) };
+            run.map_err(|cause| ExecError::Run { place: program.plan.graph.describe(call.node), cause })?;
+            timings.push(Timing { node: call.node, time: start.elapsed() });
+        }
+        Ok(timings)
+    }
+
+    /// The memory of an input, to be filled before a run.
+    ///
+    /// # Errors
+    /// When there is no such input or it has another type.
+    pub fn input_mut<T: Element>(&mut self, program: ProgramId, name: &str) -> Result<&mut [T], ExecError> {
+        let value = self.find_input(program, name)?;
+        let operand = self.programs[program].operand(value, &self.states, &self.scratch);
+        // SAFETY: valid memory of the arena, exclusive through `&mut self`.
+        unsafe { slice_mut("input", name, operand) }
+    }
+
+    /// The memory of an input as bytes, to be filled before a run; `None` when there is no such input.
+    ///
+    /// The bytes written must be valid for the input's type (0 or 1 for `bool`).
+    pub fn input_bytes_mut(&mut self, program: ProgramId, name: &str) -> Option<&mut [u8]> {
+        let value = self.find_input(program, name).ok()?;
+        let operand = self.programs[program].operand(value, &self.states, &self.scratch);
+        // SAFETY: valid memory of the arena, exclusive through `&mut self`.
+        Some(unsafe { std::slice::from_raw_parts_mut(operand.ptr, operand.ty.bytes()) })
+    }
+
+    /// Copies a tensor into an input.
+    ///
+    /// # Errors
+    /// When there is no such input or the tensor has another type.
+    pub fn set_input(&mut self, program: ProgramId, name: &str, tensor: &Tensor) -> Result<(), ExecError> {
+        let value = self.find_input(program, name)?;
+        let operand = self.programs[program].operand(value, &self.states, &self.scratch);
+        copy_in("input", name, tensor, operand)
+    }
+
+    /// The elements of an output after a run.
+    ///
+    /// # Errors
+    /// When there is no such output or it has another type.
+    pub fn output_slice<T: Element>(&self, program: ProgramId, name: &str) -> Result<&[T], ExecError> {
+        let operand = self.find_output(program, name)?;
+        // SAFETY: valid memory of the arena; writing needs `&mut self`.
+        unsafe { slice_mut("output", name, operand).map(|s| &*s) }
+    }
+
+    /// A copy of an output after a run.
+    ///
+    /// # Errors
+    /// When there is no such output.
+    pub fn output(&self, program: ProgramId, name: &str) -> Result<Tensor, ExecError> {
+        Ok(copy_out(self.find_output(program, name)?))
+    }
+
+    /// A copy of a state.
+    ///
+    /// # Errors
+    /// When there is no such state.
+    pub fn state(&self, name: &str) -> Result<Tensor, ExecError> {
+        Ok(copy_out(self.find_state(name)?))
+    }
+
+    /// The memory of a state.
+    ///
+    /// # Errors
+    /// When there is no such state or it has another type.
+    pub fn state_mut<T: Element>(&mut self, name: &str) -> Result<&mut [T], ExecError> {
+        let operand = self.find_state(name)?;
+        // SAFETY: valid memory of the arena, exclusive through `&mut self`.
+        unsafe { slice_mut("state", name, operand) }
+    }
+
+    /// The memory of a state, to be read.
+    ///
+    /// # Errors
+    /// When there is no such state or it has another type.
+    pub fn state_slice<T: Element>(&self, name: &str) -> Result<&[T], ExecError> {
+        let operand = self.find_state(name)?;
+        // SAFETY: valid memory of the arena; writing needs `&mut self`.
+        unsafe { slice_mut("state", name, operand).map(|s| &*s) }
+    }
+
+    /// Copies a tensor into a state.
+    ///
+    /// # Errors
+    /// When there is no such state or the tensor has another type.
+    pub fn set_state(&mut self, name: &str, tensor: &Tensor) -> Result<(), ExecError> {
+        copy_in("state", name, tensor, self.find_state(name)?)
+    }
+
+    fn find_input(&self, program: ProgramId, name: &str) -> Result<Value, ExecError> {
+        let graph = &self.programs[program].plan.graph;
+        graph.inputs().find(|(_, n)| *n == name).map(|(v, _)| v).ok_or_else(|| missing("input", name))
+    }
+
+    fn find_output(&self, program: ProgramId, name: &str) -> Result<Operand, ExecError> {
+        let program = &self.programs[program];
+        let output = program.plan.graph.outputs().iter().find(|o| o.name == name).ok_or_else(|| missing("output", name))?;
+        Ok(program.operand(output.value, &self.states, &self.scratch))
+    }
+
+    fn find_state(&self, name: &str) -> Result<Operand, ExecError> {
+        let (offset, ty) = self.state.get(name).ok_or_else(|| missing("state", name))?;
+        // SAFETY: the layout stays inside the arena that was made for it.
+        Ok(Operand { ptr: unsafe { self.states.ptr().add(offset as usize) }, ty })
+    }
+}
+
+impl Program {
+    fn new(plan: Plan, states: &Arena, scratch: &Arena) -> Program {
+        let mut program = Program { calls: Vec::new(), operands: Vec::new(), plan };
+        for i in 0..program.plan.instructions.len() {
+            let instruction = program.plan.instructions[i].clone();
+            let node = program.plan.graph.node(instruction.node).clone();
+            if node.op.is_view() {
+                continue;
+            }
+            let mut range = |values: &[Value]| {
+                let start = program.operands.len();
+                for &v in values {
+                    let operand = program.operand(v, states, scratch);
+                    program.operands.push(operand);
+                }
+                start..program.operands.len()
+            };
+            let (inputs, outputs) = (range(&node.inputs), range(&node.outputs));
+            let at = instruction.workspace.clone().unwrap_or(0..0);
+            // SAFETY: the checker proved that the workspace is inside the arena.
+            let workspace = unsafe { scratch.ptr().add(at.start as usize) };
+            let workspace_bytes = (at.end - at.start) as usize;
+            program.calls.push(Call { op: node.op, node: instruction.node, inputs, outputs, workspace, workspace_bytes });
+        }
+        program
+    }
+
+    fn operand(&self, value: Value, states: &Arena, scratch: &Arena) -> Operand {
+        let (arena, offset) = match self.plan.places[value.0 as usize].expect("the checker proved that values have places") {
+            Place::State(offset) => (states, offset as usize),
+            Place::Arena(offset) => (scratch, offset as usize),
+        };
+        debug_assert!(offset + self.plan.graph.ty(value).bytes() <= arena.bytes());
+        // SAFETY: the checker proved that the value is inside its arena.
+        Operand { ptr: unsafe { arena.ptr().add(offset) }, ty: *self.plan.graph.ty(value) }
+    }
+
+    /// # Safety
+    /// The plan was proved safe and nobody else uses the arena.
+    unsafe fn run(&self, call: &Call, pool: &Pool) -> Result<(), RunError> {
+        let (inputs, outputs) = (&self.operands[call.inputs.clone()], &self.operands[call.outputs.clone()]);
+        // SAFETY: the caller's promise.
+        let io = unsafe { Io::new(inputs, outputs, call.workspace, call.workspace_bytes, pool) };
+        call.op.run(&io)
+    }
+
+    fn poison(&self, call: &Call) {
+        let inputs = &self.operands[call.inputs.clone()];
+        for output in &self.operands[call.outputs.clone()] {
+            if inputs.iter().all(|i| i.ptr != output.ptr) {
+                // SAFETY: the output is about to be written and holds nothing that is needed.
+                unsafe { std::ptr::write_bytes(output.ptr, 0xff, output.ty.bytes()) };
+            }
+        }
+        // SAFETY: as above.
+        unsafe { std::ptr::write_bytes(call.workspace, 0xff, call.workspace_bytes) };
+    }
+}
+
+fn map_arena(budget: &Budget, account: &str, bytes: u64) -> Result<Arena, ExecError> {
+    Ok(Arena::new(reserve(budget, account, bytes)?)?)
+}
+
+fn reserve(budget: &Budget, account: &str, bytes: u64) -> Result<Reservation, ExecError> {
+    Ok(budget.account(account).reserve(Bytes(bytes)).map_err(ArenaError::from)?)
+}
+
+fn is_finite(operand: &Operand) -> bool {
+    fn all<T: Element>(operand: &Operand) -> bool {
+        // SAFETY: the operand is valid memory of its type.
+        let values = unsafe { std::slice::from_raw_parts(operand.ptr.cast::<T>(), operand.ty.elements()) };
+        values.iter().all(|v| v.to_f64().is_finite())
+    }
+    match operand.ty.dtype {
+        DType::F32 => all::<f32>(operand),
+        DType::F64 => all::<f64>(operand),
+        DType::F16 => all::<f16>(operand),
+        DType::BF16 => all::<bf16>(operand),
+        _ => true,
+    }
+}
+
+fn missing(what: &'static str, name: &str) -> ExecError {
+    ExecError::Value { what, name: name.to_owned(), message: "does not exist".into() }
+}
+
+fn wrong_type(what: &'static str, name: &str, expected: impl ToString, found: impl ToString) -> ExecError {
+    let message = format!("is {}, not {}", expected.to_string(), found.to_string());
+    ExecError::Value { what, name: name.to_owned(), message }
+}
+
+/// # Safety
+/// The operand is valid for the lifetime and, if written, exclusive.
+unsafe fn slice_mut<'a, T: Element>(what: &'static str, name: &str, operand: Operand) -> Result<&'a mut [T], ExecError> {
+    if operand.ty.dtype != T::DTYPE {
+        return Err(wrong_type(what, name, operand.ty.dtype, T::DTYPE));
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts_mut(operand.ptr.cast(), operand.ty.elements()) })
+}
+
+fn copy_in(what: &'static str, name: &str, tensor: &Tensor, operand: Operand) -> Result<(), ExecError> {
+    let ty: TensorType = *tensor.ty();
+    if ty != operand.ty {
+        return Err(wrong_type(what, name, operand.ty, ty));
+    }
+    // SAFETY: the operand has as many bytes as the tensor, which is elsewhere.
+    unsafe { std::ptr::copy_nonoverlapping(tensor.bytes().as_ptr(), operand.ptr, ty.bytes()) };
+    Ok(())
+}
+
+fn copy_out(operand: Operand) -> Tensor {
+    let mut tensor = Tensor::zeros(operand.ty.dtype, operand.ty.shape);
+    // SAFETY: as in `copy_in`.
+    unsafe { std::ptr::copy_nonoverlapping(operand.ptr, tensor.bytes_mut().as_mut_ptr(), operand.ty.bytes()) };
+    tensor
+}

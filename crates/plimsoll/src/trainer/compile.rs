@@ -1,0 +1,264 @@
+//! From model, loss, metrics and optimizer to planned steps. Next: `fit.rs`.
+
+use super::Trainer;
+use crate::data::{Field, FieldKind};
+use crate::error::Error;
+use crate::init::Initializer;
+use crate::losses;
+use crate::optimizers::{self, Hyper};
+use crate::trace::{Mode, Role, Trace, Variables};
+use plimsoll_exec::{Engine, ProgramId};
+use plimsoll_graph::{Graph, Value};
+use plimsoll_plan::{Options, Plan, StateLayout, plan};
+use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
+
+/// Names of the inputs that the trainer sets itself.
+pub(super) const RATE: &str = "learning rate";
+pub(super) const STEP: &str = "step";
+pub(super) const KEY: &str = "random key";
+pub(super) const LOSS: &str = "loss";
+
+/// Which step: its kind, its batch and the data's fields it was traced for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct StepKey {
+    pub mode: Mode,
+    pub batch: usize,
+    pub fields: Vec<Field>,
+}
+
+/// An engine with the steps it can run.
+pub(super) struct Compiled {
+    pub engine: Engine,
+    steps: Vec<StepKey>,
+}
+
+impl Compiled {
+    pub fn find(&self, key: &StepKey) -> Option<ProgramId> {
+        self.steps.iter().position(|k| k == key)
+    }
+
+    pub fn weights(&self, variables: &Variables) -> Vec<(String, Tensor)> {
+        let kept = variables.iter().filter(|v| matches!(v.role, Role::Weight | Role::Statistic));
+        kept.map(|v| (v.name.clone(), self.engine.state(&v.name).expect("every variable is a state"))).collect()
+    }
+
+    pub fn set_weights(&mut self, variables: &Variables, weights: &[(String, Tensor)]) -> Result<(), Error> {
+        for (name, tensor) in weights {
+            let Some(variable) = variables.get(name) else {
+                return Err(Error::config(format!("weight '{name}'"), "is not a weight of this model"));
+            };
+            if variable.ty != *tensor.ty() {
+                let message = format!("is {}, but {} was given", variable.ty, tensor.ty());
+                return Err(Error::config(format!("weight '{name}'"), message));
+            }
+            self.engine.set_state(name, tensor)?;
+        }
+        Ok(())
+    }
+}
+
+impl Trainer {
+    /// Makes sure that the engine has these steps and gives their numbers. Weights and all other states stay.
+    pub(super) fn compile(&mut self, keys: &[StepKey]) -> Result<Vec<ProgramId>, Error> {
+        if let Some(compiled) = &self.compiled {
+            let found: Option<Vec<ProgramId>> = keys.iter().map(|k| compiled.find(k)).collect();
+            if let Some(found) = found {
+                return Ok(found);
+            }
+        }
+        let graphs = keys.iter().map(|key| self.trace(key)).collect::<Result<Vec<Graph>, Error>>()?;
+        let layout = layout(&self.variables);
+        let options = Options { threads: self.threads, ..Options::default() };
+        let plans = graphs.iter().map(|g| Ok(plan(g, &layout, &options)?)).collect::<Result<Vec<Plan>, Error>>()?;
+        match &mut self.compiled {
+            None => {
+                let engine = Engine::open(&self.budget, &layout, plans, self.threads)?;
+                let mut compiled = Compiled { engine, steps: keys.to_vec() };
+                initialize(&mut compiled.engine, &self.variables, self.seed, |_| true)?;
+                self.compiled = Some(compiled);
+            }
+            Some(compiled) => {
+                let known = compiled.engine.state_layout().clone();
+                compiled.steps.clear();
+                if known != layout {
+                    compiled.engine.set_state_layout(&layout)?;
+                    initialize(&mut compiled.engine, &self.variables, self.seed, |name| known.get(name).is_none())?;
+                }
+                compiled.engine.set_plans(plans)?;
+                compiled.steps = keys.to_vec();
+            }
+        }
+        Ok((0..keys.len()).collect())
+    }
+
+    /// Makes sure that the model's own states exist.
+    pub(super) fn ensure_states(&mut self) -> Result<(), Error> {
+        if self.compiled.is_none() {
+            let mut t = Trace::new(&mut self.variables, Mode::Predict);
+            self.model.trace(&mut t, 1)?;
+            drop(t);
+            let layout = layout(&self.variables);
+            let mut engine = Engine::open(&self.budget, &layout, Vec::new(), self.threads)?;
+            initialize(&mut engine, &self.variables, self.seed, |_| true)?;
+            self.compiled = Some(Compiled { engine, steps: Vec::new() });
+        }
+        Ok(())
+    }
+
+    /// Traces one step.
+    pub(super) fn trace(&mut self, key: &StepKey) -> Result<Graph, Error> {
+        let mut t = Trace::new(&mut self.variables, key.mode);
+        let mut given = Vec::new();
+        for input in self.model.inputs() {
+            let want = TensorType::new(input.dtype, input.shape.insert(0, key.batch));
+            let name = format!("input '{}'", input.name);
+            given.push(field_value(&mut t, key, FieldKind::Input, &input.name, &name, want)?);
+        }
+        let outputs = self.model.call_on(&mut t, &given)?;
+        let names: Vec<String> = self.model.outputs().into_iter().map(str::to_owned).collect();
+        if key.mode == Mode::Predict {
+            names.iter().zip(&outputs).for_each(|(name, &value)| t.output(name, value));
+            return Ok(t.finish());
+        }
+        let weights = key.fields.iter().find(|f| f.kind == FieldKind::Weight);
+        let weights = weights.map(|f| t.input(&f.name, TensorType::new(f.ty.dtype, [key.batch])));
+        let mut total: Option<Value> = None;
+        let mut labels = Vec::new();
+        for (entry, &y_pred) in self.losses.iter().zip(&outputs) {
+            let want = entry.loss.label_type(t.ty(y_pred));
+            let what = format!("labels of output '{}'", entry.output);
+            let y_true = field_value(&mut t, key, FieldKind::Label, &entry.output, &what, want)?;
+            labels.push(y_true);
+            let part = losses::total(&*entry.loss, &mut t, y_true, y_pred, weights)?;
+            let part = if entry.weight == 1.0 { part } else { t.scale(part, entry.weight)? };
+            total = Some(match total {
+                None => part,
+                Some(sum) => t.add(sum, part)?,
+            });
+        }
+        let loss = total.expect("a model has an output");
+        t.output(LOSS, loss);
+        count_loss(&mut t, loss, key.batch)?;
+        for entry in &mut self.metrics {
+            let at = names.iter().position(|n| *n == entry.output).expect("checked when the metric was added");
+            let (metric, scope) = (entry.metric.clone(), format!("metrics/{}", entry.output));
+            let sums = t.scope(&scope, |t| metric.update(t, labels[at], outputs[at], weights))?;
+            entry.sums = sums;
+        }
+        if key.mode == Mode::Train {
+            let weights = t.weights();
+            let values: Vec<Value> = weights.iter().map(|(_, v)| *v).collect();
+            let grads = plimsoll_graph::gradients(&mut t, loss, &values)?;
+            let scalar = TensorType::new(DType::F32, Shape::scalar());
+            let hyper = Hyper { learning_rate: t.input(RATE, scalar), step: t.input(STEP, scalar) };
+            let changes: Vec<(String, Value, Value)> = weights
+                .into_iter()
+                .zip(grads)
+                .filter_map(|((name, weight), grad)| Some((name, weight, grad?)))
+                .collect();
+            if changes.is_empty() {
+                return Err(Error::config(
+                    "model",
+                    "has no weight that the loss depends on: there is nothing to train",
+                ));
+            }
+            optimizers::apply(&*self.optimizer, &mut t, &changes, &hyper, &self.updates)?;
+        }
+        Ok(t.finish())
+    }
+}
+
+/// The plan of the training step alone.
+pub(super) fn plan_training(trainer: &mut Trainer, fields: &[Field], batch: usize) -> Result<Plan, Error> {
+    let graph = trainer.trace(&StepKey { mode: Mode::Train, batch, fields: fields.to_vec() })?;
+    let options = Options { threads: trainer.threads, ..Options::default() };
+    Ok(plan(&graph, &layout(&trainer.variables), &options)?)
+}
+
+fn layout(variables: &Variables) -> StateLayout {
+    StateLayout::new(variables.iter().map(|v| (v.name.as_str(), v.ty)))
+}
+
+/// The names of the accumulators of the mean loss.
+pub(super) const LOSS_SUM: &str = "mean loss/sum";
+pub(super) const LOSS_COUNT: &str = "mean loss/count";
+
+/// The mean loss of an epoch: every batch counts by its size, as in Keras.
+fn count_loss(t: &mut Trace<'_>, loss: Value, batch: usize) -> Result<(), Error> {
+    let scalar = TensorType::new(DType::F32, Shape::scalar());
+    for (name, amount) in [(LOSS_SUM, Some(loss)), (LOSS_COUNT, None)] {
+        let total = t.variable(name, scalar, Initializer::Zeros, Role::Metric)?;
+        let amount = match amount {
+            Some(loss) => t.scale(loss, batch as f64)?,
+            None => t.constant(batch as f64, DType::F32)?,
+        };
+        let sum = t.add(total, amount)?;
+        t.update(total, sum)?;
+    }
+    Ok(())
+}
+
+/// A field of the data as the model or loss wants it: of its own type, converted in the step.
+fn field_value(
+    t: &mut Trace<'_>,
+    key: &StepKey,
+    kind: FieldKind,
+    name: &str,
+    what: &str,
+    want: TensorType,
+) -> Result<Value, Error> {
+    let of_kind = || key.fields.iter().filter(|f| f.kind == kind);
+    // A single field of its kind needs no matching name.
+    let only = if of_kind().count() == 1 { of_kind().next() } else { None };
+    let Some(field) = of_kind().find(|f| f.name == name).or(only) else {
+        let names: Vec<&str> = of_kind().map(|f| f.name.as_str()).collect();
+        let there = if names.is_empty() { "none".into() } else { names.join(", ") };
+        return Err(Error::config(
+            what,
+            format!("the data has no field '{name}' for it; of this kind it has: {there}"),
+        ));
+    };
+    let found = TensorType::new(field.ty.dtype, field.ty.shape.insert(0, key.batch));
+    let input_name = input_name(field);
+    let value = t.input(&input_name, found);
+    let squeezed = |s: &Shape| -> Vec<usize> { s.dims().iter().skip(1).copied().filter(|&d| d != 1).collect() };
+    if found.shape != want.shape && squeezed(&found.shape) != squeezed(&want.shape) {
+        let rows = |s: Shape| s.remove(0);
+        let message = format!("takes samples of shape {}, but the data's have {}", rows(want.shape), rows(found.shape));
+        return Err(Error::config(what, message));
+    }
+    if found.dtype.is_float() && !want.dtype.is_float() {
+        return Err(Error::config(what, format!("takes {}, but the data has {}", want.dtype, found.dtype)));
+    }
+    let value = t.reshape(value, want.shape)?;
+    Ok(t.cast(value, want.dtype)?)
+}
+
+/// The name of a field among the inputs of a step.
+pub(super) fn input_name(field: &Field) -> String {
+    match field.kind {
+        FieldKind::Input => field.name.clone(),
+        FieldKind::Label => format!("labels {}", field.name),
+        FieldKind::Weight => field.name.clone(),
+    }
+}
+
+/// Gives the variables that `which` names their initial values.
+pub(super) fn initialize(
+    engine: &mut Engine,
+    variables: &Variables,
+    seed: u64,
+    which: impl Fn(&str) -> bool,
+) -> Result<(), Error> {
+    for variable in variables.iter().filter(|v| which(&v.name)) {
+        if variable.ty.dtype == DType::F32 {
+            variable.init.fill(seed, &variable.name, &variable.ty.shape, engine.state_mut(&variable.name)?);
+        } else {
+            let mut values = vec![0.0f32; variable.ty.elements()];
+            variable.init.fill(seed, &variable.name, &variable.ty.shape, &mut values);
+            let values: Vec<f64> = values.into_iter().map(f64::from).collect();
+            engine.set_state(&variable.name, &Tensor::from_f64(variable.ty.dtype, variable.ty.shape, &values)?)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,280 @@
+//! Training: a model, a loss and an optimizer become planned steps, and `fit` runs them.
+//!
+//! [`Trainer`] holds what is to be trained and the engine it runs in. The life of a batch goes on in `compile.rs` (model,
+//! loss, metrics and optimizer become one graph, the graph a plan) and `fit.rs` (rows become inputs, steps run, figures are
+//! read).
+
+mod compile;
+mod fit;
+mod interrupt;
+mod summary;
+
+pub use fit::{Fit, History};
+pub use summary::{LayerSummary, Summary};
+
+use crate::callbacks::Logs;
+use crate::data::Rows;
+use crate::error::Error;
+use crate::losses::Loss;
+use crate::metrics::Metric;
+use crate::model::Model;
+use crate::optimizers::{Optimizer, UpdateOptions};
+use crate::trace::{Role, Variables};
+use crate::weights;
+use compile::Compiled;
+use plimsoll_budget::Budget;
+use plimsoll_plan::Plan;
+use plimsoll_tensor::Tensor;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An output's loss with its weight in the total.
+#[derive(Clone)]
+pub(crate) struct OutputLoss {
+    output: String,
+    loss: Arc<dyn Loss>,
+    weight: f64,
+}
+
+/// A metric of an output.
+#[derive(Clone)]
+pub(crate) struct OutputMetric {
+    output: String,
+    metric: Arc<dyn Metric>,
+    /// The names of its accumulators, known once it has been traced.
+    sums: Vec<String>,
+}
+
+/// A model in training.
+///
+/// ```
+/// use plimsoll::data::Arrays;
+/// use plimsoll::layers::{Activation, Dense};
+/// use plimsoll::losses::MeanSquaredError;
+/// use plimsoll::model::Model;
+/// use plimsoll::optimizers::Adam;
+/// use plimsoll::trainer::{Fit, Trainer};
+/// use plimsoll::Tensor;
+/// # fn main() -> Result<(), plimsoll::Error> {
+/// let x = Tensor::from_slice(&[4, 2], &[0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0])?;
+/// let y = Tensor::from_slice(&[4, 1], &[0.0f32, 1.0, 1.0, 0.0])?;
+/// let model = Model::sequential([2]).layer(Dense::new(8).activation(Activation::Tanh)).layer(Dense::new(1));
+/// let mut trainer = Trainer::new(model, MeanSquaredError, Adam::new(0.05))?;
+/// let history = trainer.fit(&Arrays::new(x, y)?, Fit::epochs(200).batch_size(4))?;
+/// assert!(history.last("loss").unwrap() < 0.05);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Trainer {
+    model: Model,
+    losses: Vec<OutputLoss>,
+    metrics: Vec<OutputMetric>,
+    optimizer: Arc<dyn Optimizer>,
+    updates: UpdateOptions,
+    seed: u64,
+    threads: usize,
+    budget: Budget,
+    variables: Variables,
+    compiled: Option<Compiled>,
+    /// Training steps done.
+    step: u64,
+    epoch: u64,
+    /// A rate set by hand, which overrides the schedule.
+    rate: Option<f64>,
+}
+
+impl Trainer {
+    /// A model with one output, or one loss for all outputs.
+    ///
+    /// # Errors
+    /// When the model has no output.
+    pub fn new(model: Model, loss: impl Loss + 'static, optimizer: impl Optimizer + 'static) -> Result<Trainer, Error> {
+        if model.outputs().is_empty() {
+            return Err(Error::config("model", "has no output; name one with `output`"));
+        }
+        let loss: Arc<dyn Loss> = Arc::new(loss);
+        let per_output = |name: &&str| OutputLoss { output: (*name).to_owned(), loss: loss.clone(), weight: 1.0 };
+        Ok(Trainer {
+            losses: model.outputs().iter().map(per_output).collect(),
+            metrics: Vec::new(),
+            optimizer: Arc::new(optimizer),
+            updates: UpdateOptions::default(),
+            seed: 0,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            budget: Budget::unlimited(),
+            variables: Variables::new(),
+            compiled: None,
+            step: 0,
+            epoch: 0,
+            rate: None,
+            model,
+        })
+    }
+
+    /// With a loss of its own for one output, and its weight in the total.
+    ///
+    /// # Errors
+    /// When the model has no such output.
+    pub fn output_loss(mut self, output: &str, loss: impl Loss + 'static, weight: f64) -> Result<Trainer, Error> {
+        let Some(entry) = self.losses.iter_mut().find(|l| l.output == output) else {
+            return Err(self.no_output(output));
+        };
+        entry.loss = Arc::new(loss);
+        entry.weight = weight;
+        Ok(self)
+    }
+
+    /// With a metric of the (first) output.
+    #[must_use]
+    pub fn metric(mut self, metric: impl Metric + 'static) -> Trainer {
+        let output = self.model.outputs()[0].to_owned();
+        self.metrics.push(OutputMetric { output, metric: Arc::new(metric), sums: Vec::new() });
+        self
+    }
+
+    /// With a metric of one of several outputs.
+    ///
+    /// # Errors
+    /// When the model has no such output.
+    pub fn output_metric(mut self, output: &str, metric: impl Metric + 'static) -> Result<Trainer, Error> {
+        if !self.model.outputs().contains(&output) {
+            return Err(self.no_output(output));
+        }
+        self.metrics.push(OutputMetric { output: output.into(), metric: Arc::new(metric), sums: Vec::new() });
+        Ok(self)
+    }
+
+    fn no_output(&self, output: &str) -> Error {
+        Error::config("model", format!("has no output '{output}'; it has {}", self.model.outputs().join(", ")))
+    }
+
+    /// With clipping, weight decay or averaging of weights.
+    #[must_use]
+    pub fn updates(mut self, updates: UpdateOptions) -> Trainer {
+        self.updates = updates;
+        self
+    }
+
+    /// With another seed than 0: initial weights, dropout and the order of samples follow from it alone.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Trainer {
+        self.seed = seed;
+        self
+    }
+
+    /// With this many threads instead of one per core. Results do not depend on it.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Trainer {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// With memory from this budget.
+    #[must_use]
+    pub fn budget(mut self, budget: Budget) -> Trainer {
+        self.budget = budget;
+        self
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Training steps done so far.
+    pub fn steps_done(&self) -> u64 {
+        self.step
+    }
+
+    /// Copies of all weights and statistics; of a model that has not run yet, its initial ones.
+    ///
+    /// # Errors
+    /// When the model cannot be traced.
+    pub fn weights(&mut self) -> Result<Vec<(String, Tensor)>, Error> {
+        self.ensure_states()?;
+        Ok(self.compiled.as_ref().expect("made above").weights(&self.variables))
+    }
+
+    /// Sets weights and statistics by name; those that are not named stay.
+    ///
+    /// # Errors
+    /// When a name does not exist or a type differs.
+    pub fn set_weights(&mut self, weights: &[(String, Tensor)]) -> Result<(), Error> {
+        self.ensure_states()?;
+        self.compiled.as_mut().expect("made above").set_weights(&self.variables, weights)
+    }
+
+    /// Writes weights and statistics to a safetensors file: to a temporary name, synced, renamed.
+    ///
+    /// # Errors
+    /// When the file cannot be written; an old file is then still whole.
+    pub fn save_weights(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
+        weights::save(path.as_ref(), &self.weights()?)
+    }
+
+    /// Reads weights and statistics from a safetensors file. All must be there, with the right shapes.
+    ///
+    /// # Errors
+    /// When the file is damaged or is of another model: the message names the file, the weight and both shapes.
+    pub fn load_weights(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let loaded = weights::load(path)?;
+        self.ensure_states()?;
+        for variable in self.variables.iter().filter(|v| matches!(v.role, Role::Weight | Role::Statistic)) {
+            match loaded.iter().find(|(name, _)| *name == variable.name) {
+                None => return Err(Error::file(path, format!("has no '{}', which the model needs", variable.name))),
+                Some((name, tensor)) if *tensor.ty() != variable.ty => {
+                    let message = format!("'{name}' is {}, but the model's is {}", tensor.ty(), variable.ty);
+                    return Err(Error::file(path, message));
+                }
+                _ => (),
+            }
+        }
+        let known =
+            |name: &str| self.variables.get(name).is_some_and(|v| matches!(v.role, Role::Weight | Role::Statistic));
+        if let Some((name, _)) = loaded.iter().find(|(name, _)| !known(name)) {
+            return Err(Error::file(path, format!("has '{name}', which the model does not have")));
+        }
+        self.set_weights(&loaded)
+    }
+
+    /// The figures on some data, without training: `loss` and metrics.
+    ///
+    /// # Errors
+    /// When the data does not suit the model.
+    pub fn evaluate(&mut self, data: &dyn Rows, batch_size: usize) -> Result<Logs, Error> {
+        fit::evaluate(self, data, batch_size)
+    }
+
+    /// The outputs for some data, in order.
+    ///
+    /// # Errors
+    /// When the data does not suit the model.
+    pub fn predict(&mut self, data: &dyn Rows, batch_size: usize) -> Result<Vec<Tensor>, Error> {
+        fit::predict(self, data, batch_size)
+    }
+
+    /// Trains.
+    ///
+    /// # Errors
+    /// When the data does not suit the model, a step cannot be planned, or the loss stops being a number.
+    pub fn fit(&mut self, data: &dyn Rows, options: Fit<'_>) -> Result<History, Error> {
+        fit::fit(self, data, options)
+    }
+
+    /// The plan of the training step on data like this, without running anything.
+    ///
+    /// # Errors
+    /// When the data does not suit the model.
+    pub fn plan(&mut self, data: &dyn Rows, batch_size: usize) -> Result<Plan, Error> {
+        compile::plan_training(self, data.fields(), batch_size)
+    }
+
+    /// The layers with their parameters and bytes, for a batch of this size.
+    ///
+    /// # Errors
+    /// When the model cannot be traced.
+    pub fn summary(&mut self, batch_size: usize) -> Result<Summary, Error> {
+        summary::summary(self, batch_size)
+    }
+}
