@@ -56,10 +56,10 @@ fn pools(pool: &Pool, batch: usize, size: usize, kernel: usize, stride: usize, c
     let (mut y, mut dx) = (dy.clone(), x.clone());
     let bytes = 4.0 * (x.len() + dy.len()) as f64;
     let rates = [
-        (seconds(|| pooling::max(pool, &windows, &x, &mut y)), bytes),
-        (seconds(|| pooling::max_grad(pool, &windows, &x, &dy, &mut dx)), bytes + 4.0 * x.len() as f64),
-        (seconds(|| pooling::average(pool, &windows, &x, &mut y)), bytes),
-        (seconds(|| pooling::average_grad(pool, &windows, &dy, &mut dx)), bytes),
+        (seconds(pool, || pooling::max(pool, &windows, &x, &mut y)), bytes),
+        (seconds(pool, || pooling::max_grad(pool, &windows, &x, &dy, &mut dx)), bytes + 4.0 * x.len() as f64),
+        (seconds(pool, || pooling::average(pool, &windows, &x, &mut y)), bytes),
+        (seconds(pool, || pooling::average_grad(pool, &windows, &dy, &mut dx)), bytes),
     ];
     let [max, max_grad, average, average_grad] =
         rates.map(|(s, bytes)| format!("{:.3} ms ({:.1} GB/s)", s * 1e3, bytes / s * 1e-9));
@@ -91,9 +91,10 @@ fn layer(
     let need = [conv::forward_scratch::<f32>, conv::grad_input_scratch::<f32>, conv::grad_filter_scratch::<f32>]
         .map(|f| f(&g, threads));
     let mut scratch = vec![0.0f32; need.into_iter().max().unwrap_or(0)];
-    let forward = seconds(|| conv::forward(pool, &g, &x, &filter, &mut y, &mut scratch));
-    let grad_input = seconds(|| conv::grad_input(pool, &g, &filter, &dy, &mut dx, &mut scratch));
-    let grad_filter = seconds(|| conv::grad_filter(pool, &g, &x, &dy, &mut dfilter, Into::Overwrite, &mut scratch));
+    let forward = seconds(pool, || conv::forward(pool, &g, &x, &filter, &mut y, &mut scratch));
+    let grad_input = seconds(pool, || conv::grad_input(pool, &g, &filter, &dy, &mut dx, &mut scratch));
+    let grad_filter =
+        seconds(pool, || conv::grad_filter(pool, &g, &x, &dy, &mut dfilter, Into::Overwrite, &mut scratch));
     let flops = g.flops() as f64;
     let show = |s: f64, need: usize| format!("{:8.3} ms {:4.0} {:5}K", s * 1e3, flops / s * 1e-9, need >> 10);
     println!(
@@ -110,7 +111,7 @@ fn layer(
 fn gemm_rate(pool: &Pool) -> f64 {
     let n = 1024;
     let (a, b, mut c) = (vec![0.5f32; n * n], vec![0.5f32; n * n], vec![0.0f32; n * n]);
-    let s = seconds(|| {
+    let s = seconds(pool, || {
         gemm::matmul(
             pool,
             Mat::new(&a, n, n),
@@ -123,13 +124,28 @@ fn gemm_rate(pool: &Pool) -> f64 {
     2e-9 * (n * n * n) as f64 / s
 }
 
-/// The shortest of repeated runs: others may be using the machine.
-fn seconds(mut f: impl FnMut()) -> f64 {
-    let time = |f: &mut dyn FnMut()| {
+/// With one thread the mean processor time, else the shortest of repeated runs: others may be using the machine.
+fn seconds(pool: &Pool, mut f: impl FnMut()) -> f64 {
+    f();
+    if let Some(start) = processor_time().filter(|_| pool.threads() == 1) {
+        for count in 1.. {
+            f();
+            let time = processor_time().unwrap_or(f64::INFINITY) - start;
+            if time > 0.15 {
+                return time / count as f64;
+            }
+        }
+    }
+    let run = |_| {
         let start = Instant::now();
         f();
         start.elapsed().as_secs_f64()
     };
-    f();
-    (0..30).map(|_| time(&mut f)).fold(f64::INFINITY, f64::min)
+    (0..30).map(run).fold(f64::INFINITY, f64::min)
+}
+
+/// Seconds that this thread has run, where the system tells; it counts in steps of a few milliseconds.
+fn processor_time() -> Option<f64> {
+    let schedule = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    Some(schedule.split(' ').next()?.parse::<f64>().ok()? * 1e-9)
 }

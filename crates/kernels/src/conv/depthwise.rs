@@ -1,10 +1,8 @@
 //! Tiles for depthwise convolution: each channel by itself, a register of channels at a time.
 
-use super::lanes::{Lanes, Plain};
+use super::lanes::{Lanes, dispatch};
 use super::tile::{Loop, Product};
 use crate::math::Float;
-use crate::simd::{Level, level};
-use std::any::TypeId;
 
 /// The sum `c[r, i] = sum over the loops of a[r, i] * b[i]` for every channel `i`.
 #[derive(Clone, Copy)]
@@ -62,24 +60,8 @@ const PIXELS: usize = 8;
 /// # Safety
 /// Every element that the description reaches must be valid, and `c` must be written by nobody else.
 pub(super) unsafe fn gather<T: Float>(p: &Channelwise<T>) {
-    let single = TypeId::of::<T>() == TypeId::of::<f32>();
-    // SAFETY: T is f32 or f64, as the type id says, and the layout does not depend on it; the level says what
-    // the processor has.
-    unsafe {
-        let p = std::ptr::from_ref(p);
-        match (level(), single) {
-            #[cfg(target_arch = "x86_64")]
-            (Level::Avx512, true) => avx512::gather::<std::arch::x86_64::__m512>(&*p.cast()),
-            #[cfg(target_arch = "x86_64")]
-            (Level::Avx512, false) => avx512::gather::<std::arch::x86_64::__m512d>(&*p.cast()),
-            #[cfg(target_arch = "x86_64")]
-            (Level::Avx2, true) => avx2::gather::<std::arch::x86_64::__m256>(&*p.cast()),
-            #[cfg(target_arch = "x86_64")]
-            (Level::Avx2, false) => avx2::gather::<std::arch::x86_64::__m256d>(&*p.cast()),
-            (_, true) => baseline::gather::<Plain<f32>>(&*p.cast()),
-            (_, false) => baseline::gather::<Plain<f64>>(&*p.cast()),
-        }
-    }
+    // SAFETY: T is f32 or f64, and the description's layout does not depend on which; the level says what the processor has.
+    unsafe { dispatch!(gather, T, p) }
 }
 
 /// Adds sums over pixels.
@@ -87,23 +69,8 @@ pub(super) unsafe fn gather<T: Float>(p: &Channelwise<T>) {
 /// # Safety
 /// As [`gather`].
 pub(super) unsafe fn filter_sums<T: Float>(p: &FilterSums<T>) {
-    let single = TypeId::of::<T>() == TypeId::of::<f32>();
-    // SAFETY: as in `gather`.
-    unsafe {
-        let p = std::ptr::from_ref(p);
-        match (level(), single) {
-            #[cfg(target_arch = "x86_64")]
-            (Level::Avx512, true) => avx512::filter_sums::<std::arch::x86_64::__m512>(&*p.cast()),
-            #[cfg(target_arch = "x86_64")]
-            (Level::Avx512, false) => avx512::filter_sums::<std::arch::x86_64::__m512d>(&*p.cast()),
-            #[cfg(target_arch = "x86_64")]
-            (Level::Avx2, true) => avx2::filter_sums::<std::arch::x86_64::__m256>(&*p.cast()),
-            #[cfg(target_arch = "x86_64")]
-            (Level::Avx2, false) => avx2::filter_sums::<std::arch::x86_64::__m256d>(&*p.cast()),
-            (_, true) => baseline::filter_sums::<Plain<f32>>(&*p.cast()),
-            (_, false) => baseline::filter_sums::<Plain<f64>>(&*p.cast()),
-        }
-    }
+    // SAFETY: T is f32 or f64, and the description's layout does not depend on which; the level says what the processor has.
+    unsafe { dispatch!(filter_sums, T, p) }
 }
 
 /// `R` pixels of the channels from `first` that the mask has.

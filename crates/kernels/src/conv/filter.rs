@@ -7,7 +7,7 @@
 use super::band::{Bands, Block, View};
 use super::depthwise::{FilterSums, filter_sums};
 use super::patches::{PATCHES_LEN, Patches};
-use super::tile::{Loop, Product, Target, panel, product};
+use super::tile::{Ahead, Loop, Product, Target, panel, product};
 use super::walk::Direction;
 use super::{Axis, Geometry};
 use crate::gemm::{self, Into, Mat, MatMut};
@@ -27,11 +27,17 @@ const TASKS: usize = 16;
 /// Elements of the largest band of an image, and of the output's gradient, that share the second-level cache.
 const BAND_LEN: usize = 96 * 1024;
 
+/// Elements between rows of patches: a whole number of pages from one to the next would put them all into a few sets of
+/// the first-level cache.
+const GAP: usize = 16;
+
 /// Elements that one task adds up from the partial sums.
 const SUM_LEN: usize = 4096;
 
-/// Images with fewer pixels than this under a 1x1 filter are summed by the matrix product across samples.
+/// Images with fewer pixels than this under a 1x1 filter are summed by the matrix product across samples; so are those
+/// under a filter of more elements than this, whose rows are so far apart that they should be packed.
 const FEW_PIXELS: usize = 16;
+const WIDE_FILTER: usize = 128 * 1024;
 
 /// How many samples of the batch are summed at a time: a slice of the batch whose size is a multiple of this,
 /// added to the sum of the slices before it, gives the same bits as the whole batch.
@@ -65,7 +71,7 @@ pub fn grad_filter<T: Float>(
         return;
     }
     let pixels = sizes.outputs();
-    if sizes.is_pointwise() && sizes.groups == 1 && pixels < FEW_PIXELS {
+    if sizes.is_pointwise() && sizes.groups == 1 && (pixels < FEW_PIXELS || sizes.filter_len() > WIDE_FILTER) {
         let rows = sizes.batch * pixels;
         let (x, dy) = (Mat::new(x, rows, sizes.in_channels), Mat::new(dy, rows, sizes.out_channels));
         let out = MatMut::new(dfilter, sizes.in_channels, sizes.out_channels);
@@ -180,7 +186,7 @@ impl FilterGradient {
     /// Elements of scratch for one thread's band or patches.
     fn band_len(&self) -> usize {
         match &self.patches {
-            Some(patches) => self.samples * patches.results() * patches.row_len(),
+            Some(patches) => self.samples * patches.results() * (patches.row_len() + GAP + self.panel),
             None => self.bands.scratch(self.rows, self.columns),
         }
     }
@@ -342,28 +348,38 @@ impl FilterGradient {
             // Never across the end of a chunk: where the batch was cut must not matter.
             let chunk_end = (first / self.chunk + 1) * self.chunk;
             let end = (first + self.samples).min(chunk_end).min(samples.end);
+            let pixels = (end - first) * patches.results();
+            let pitch = patches.row_len() + GAP;
+            let (matrix, gradient) = matrix.split_at_mut(pixels * pitch);
             for row in part.rows.clone() {
-                patches.fill(x, first..end, &(row..row + 1), matrix);
-                for (panel, tap) in part.panels.clone().flat_map(|panel| (0..taps).map(move |tap| (panel, tap))) {
+                patches.fill(x, first..end, &(row..row + 1), pitch, matrix);
+                for panel in part.panels.clone() {
                     let (channel, width) = self.channels(panel);
                     let first_in = channel / (out_channels / groups) * group_in;
-                    let all = Product {
-                        a: matrix[tap * in_channels + first_in..].as_ptr(),
-                        a_row: 1,
-                        a_depth: row_of_taps * in_channels,
-                        b: dy[first * patches.results() * out_channels + channel..].as_ptr(),
-                        b_depth: out_channels,
-                        c: out.at((row * row_of_taps + tap) * group_in * out_channels + channel),
-                        c_row: out_channels,
-                        rows: channels,
-                        columns: width,
-                        depth: (end - first) * patches.results(),
-                        loops: [Loop::ONCE; 3],
-                        into: Into::Add,
-                    };
-                    // SAFETY: the matrix and the gradient have a row for every pixel; the filter cells belong to this
-                    // task's part.
-                    unsafe { product(&all) };
+                    let rows = dy[first * patches.results() * out_channels..].chunks_exact(out_channels);
+                    for (to, from) in gradient.chunks_exact_mut(width).zip(rows).take(pixels) {
+                        to.copy_from_slice(&from[channel..channel + width]);
+                    }
+                    for tap in 0..taps {
+                        let all = Product {
+                            a: matrix[tap * in_channels + first_in..].as_ptr(),
+                            a_row: 1,
+                            a_depth: pitch,
+                            b: gradient.as_ptr(),
+                            b_depth: width,
+                            c: out.at((row * row_of_taps + tap) * group_in * out_channels + channel),
+                            c_row: out_channels,
+                            rows: channels,
+                            columns: width,
+                            depth: pixels,
+                            loops: [Loop::ONCE; 3],
+                            into: Into::Add,
+                            ahead: Ahead::NOTHING,
+                        };
+                        // SAFETY: the matrix and the gradient have a row for every pixel; the filter cells belong to this
+                        // task's part.
+                        unsafe { product(&all) };
+                    }
                 }
             }
             first = end;
@@ -444,6 +460,7 @@ impl FilterGradient {
                     depth: block.columns.len(),
                     loops: [Loop::ONCE, Loop::ONCE, Loop { count: rows.len(), a: a_row as isize, b: b_row as isize }],
                     into: Into::Add,
+                    ahead: Ahead::NOTHING,
                 };
                 // SAFETY: as above; the filter cells belong to this task's part.
                 unsafe { product(&all) };

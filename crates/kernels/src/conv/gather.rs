@@ -5,8 +5,10 @@
 
 use super::band::{Bands, Block, View};
 use super::depthwise::{self, Channelwise};
+use super::dots::dots;
+use super::panels::{Layout, Panel, Panels};
 use super::patches::{PATCHES_LEN, Patches};
-use super::tile::{Loop, Product, Target, panel, product};
+use super::tile::{Ahead, Loop, Product, Target, product};
 use super::walk::{Direction, Walk};
 use super::{Axis, Geometry};
 use crate::gemm::Into;
@@ -67,13 +69,7 @@ struct Gather {
     sizes: Geometry,
     direction: Direction,
     bands: Bands,
-    /// Channels of source and result in one group.
-    source_group: usize,
-    result_group: usize,
-    /// Result channels computed together.
-    panel: usize,
-    /// Whether the filter is rearranged into panels first.
-    packs_filter: bool,
+    filter: Panels,
     /// Samples of a task, rows and columns of a block.
     samples: usize,
     rows: usize,
@@ -85,16 +81,6 @@ struct Gather {
     panel_parts: usize,
 }
 
-/// A panel of the filter: elements from one tap to the next and from one source channel to the next.
-struct Panel<T> {
-    start: *const T,
-    tap: usize,
-    row: usize,
-    /// Its first result channel, and how many it has.
-    channel: usize,
-    width: usize,
-}
-
 impl Gather {
     fn new<T: Float>(sizes: &Geometry, direction: Direction) -> Gather {
         let mut sizes = *sizes;
@@ -104,22 +90,11 @@ impl Gather {
             let row = Axis { input: pixels, output: pixels, ..Axis::POINT };
             sizes = Geometry { batch: 1, axes: [Axis::POINT, Axis::POINT, row], ..sizes };
         }
-        let (group_in, group_out) = (sizes.in_channels / sizes.groups, sizes.out_channels / sizes.groups);
-        let (source_group, result_group) = match direction {
-            Direction::Forward => (group_in, group_out),
-            Direction::Backward => (group_out, group_in),
-        };
-        let panel = panel::<T>();
-        // A narrow filter already is a panel; rows wider than that would leave gaps that cost half the rate.
-        let needs_packing = direction == Direction::Backward || sizes.out_channels > panel;
         let mut gather = Gather {
-            bands: Bands::new(&sizes, direction),
-            packs_filter: needs_packing && !sizes.is_depthwise(),
             sizes,
             direction,
-            source_group,
-            result_group,
-            panel,
+            bands: Bands::new(&sizes, direction),
+            filter: Panels::new::<T>(&sizes, direction),
             samples: 1,
             rows: 1,
             columns: 1,
@@ -142,7 +117,7 @@ impl Gather {
         let row_len = samples * patches.results() * patches.row_len();
         self.tap_rows = (PATCHES_LEN / row_len.max(1)).clamp(1, patches.tap_rows());
         self.samples = samples.min(batch);
-        self.panel_parts = TASKS.div_ceil(batch.div_ceil(self.samples)).min(self.panels()).max(1);
+        self.panel_parts = TASKS.div_ceil(batch.div_ceil(self.samples)).min(self.filter.count()).max(1);
     }
 
     /// Blocks of about [`TASK_FLOPS`] whose source fits [`BAND_LEN`], where the sizes allow.
@@ -153,8 +128,9 @@ impl Gather {
         };
         let fits = |rows, columns| self.bands.len(rows, columns) <= BAND_LEN;
         let mut columns = width;
-        // A segment of a row is as long as a few tiles at least.
-        while columns > 96 && (flops(columns) > 2 * TASK_FLOPS || !fits(1, columns)) {
+        // A segment of a row is as long as a few tiles at least, and longer where it has to be worth reading the filter.
+        let shortest = if self.sizes.filter_len() > LARGE_FILTER { 256 } else { 96 };
+        while columns > shortest && (flops(columns) > 2 * TASK_FLOPS || !fits(1, columns)) {
             columns = columns.div_ceil(2).next_multiple_of(12);
         }
         let mut rows = (TASK_FLOPS / flops(columns).max(1)).clamp(1, height);
@@ -179,15 +155,11 @@ impl Gather {
     }
 
     fn source_channels(&self) -> usize {
-        self.source_group * self.sizes.groups
+        self.filter.source_group * self.sizes.groups
     }
 
     fn result_channels(&self) -> usize {
-        self.result_group * self.sizes.groups
-    }
-
-    fn packed_len(&self) -> usize {
-        if self.packs_filter { self.sizes.filter_len() } else { 0 }
+        self.filter.result_group * self.sizes.groups
     }
 
     /// Elements of scratch for one thread's bands or patches.
@@ -199,7 +171,7 @@ impl Gather {
     }
 
     fn scratch(&self, threads: usize) -> usize {
-        self.packed_len() + threads * self.bands_len()
+        self.filter.scratch() + threads * self.bands_len()
     }
 
     fn run<T: Float>(&self, pool: &Pool, source: &[T], filter: &[T], result: &mut [T], scratch: &mut [T]) {
@@ -210,8 +182,8 @@ impl Gather {
             return result.fill(T::ZERO);
         }
         let [depth, height, width] = self.results();
-        let (packed, bands) = scratch.split_at_mut(self.packed_len());
-        let filter = if self.packs_filter { self.pack(pool, filter, packed) } else { filter };
+        let (packed, bands) = scratch.split_at_mut(self.filter.scratch());
+        let filter = self.filter.pack(pool, filter, packed);
         let (bands, result) = (SharedSlice::new(bands), Target::new(result));
         if let Some(patches) = &self.patches {
             let tasks = self.sizes.batch.div_ceil(self.samples) * self.panel_parts;
@@ -220,7 +192,7 @@ impl Gather {
                 let matrix = unsafe { bands.slice(worker * self.bands_len(), self.bands_len()) };
                 let (first, part) = (task / self.panel_parts * self.samples, task % self.panel_parts);
                 let samples = first..(first + self.samples).min(self.sizes.batch);
-                let share = |i: usize| self.panels() * i / self.panel_parts;
+                let share = |i: usize| self.filter.count() * i / self.panel_parts;
                 self.compute_patches(patches, samples, share(part)..share(part + 1), source, filter, &result, matrix);
             });
         }
@@ -237,15 +209,44 @@ impl Gather {
             };
             // SAFETY: tasks of the same worker run one after the other.
             let band = unsafe { bands.slice(worker * self.bands_len(), self.bands_len()) };
-            self.compute(block, source, filter, &result, band);
+            let ahead = self.ahead(&block, source, pool.threads());
+            self.compute(block, source, filter, &result, band, ahead);
         });
     }
 
+    /// What this thread will probably read next: the source of the task that is as many tasks away as there are threads.
+    ///
+    /// The copy of a band waits for memory as long as an eighth of the sums take, if nobody fetched it.
+    fn ahead<T>(&self, block: &Block, source: &[T], threads: usize) -> Ahead<T> {
+        let [depth, height, width] = self.sizes.axes.map(|axis| axis.sources(self.direction));
+        let row = width * self.source_channels();
+        let results = self.results();
+        if depth > 1 || self.columns < results[2] {
+            return Ahead::NOTHING;
+        }
+        let source_row = |row: usize| row * height / results[1];
+        let start = (block.sample * height + source_row(block.rows.start)) * row;
+        let len = match self.samples {
+            1 => source_row(self.rows) * row,
+            samples => samples * height * row,
+        };
+        let start = start + threads * len;
+        Ahead { start: source.as_ptr().wrapping_add(start), len: len.min(source.len().saturating_sub(start)) }
+    }
+
     /// Computes a block of as many samples as a task has, beginning with the block's own.
-    fn compute<T: Float>(&self, mut block: Block, source: &[T], filter: &[T], result: &Target<T>, band: &mut [T]) {
+    fn compute<T: Float>(
+        &self,
+        mut block: Block,
+        source: &[T],
+        filter: &[T],
+        result: &Target<T>,
+        band: &mut [T],
+        ahead: Ahead<T>,
+    ) {
         const AT_ONCE: usize = 16;
         let len = self.bands.scratch(self.rows, self.columns);
-        let end = (block.sample + self.samples).min(self.sizes.batch);
+        let (start, end) = (block.sample, (block.sample + self.samples).min(self.sizes.batch));
         while block.sample < end {
             let samples = AT_ONCE.min(end - block.sample);
             let first = block.sample;
@@ -253,10 +254,12 @@ impl Gather {
                 block.sample = first + i;
                 (i < samples).then(|| self.bands.view(source, &block, &mut band[i * len..][..len]))
             });
-            for panel in (0..self.panels()).map(|i| self.panel(filter, i)) {
+            for index in 0..self.filter.count() {
+                let panel = self.filter.get(filter, index);
                 for (i, view) in views.iter().flatten().enumerate() {
                     block.sample = first + i;
-                    self.panel_of_block(&block, view, &panel, result);
+                    let ahead = if index == 0 { ahead.part(block.sample - start, end - start) } else { Ahead::NOTHING };
+                    self.panel_of_block(&block, view, &panel, result, ahead);
                 }
             }
             block.sample = first + samples;
@@ -278,12 +281,12 @@ impl Gather {
         let result_channels = self.result_channels();
         for first in (0..patches.tap_rows()).step_by(self.tap_rows) {
             let tap_rows = first..(first + self.tap_rows).min(patches.tap_rows());
-            patches.fill(source, samples.clone(), &tap_rows, matrix);
             let taps = tap_rows.len() * row_of_taps;
-            for panel in panels.clone().map(|i| self.panel(filter, i)) {
+            patches.fill(source, samples.clone(), &tap_rows, taps * source_channels, matrix);
+            for panel in panels.clone().map(|i| self.filter.get(filter, i)) {
                 let merges = self.sizes.groups == 1;
                 let all = Product {
-                    a: matrix[panel.channel / self.result_group * self.source_group..].as_ptr(),
+                    a: matrix[panel.channel / self.filter.result_group * self.filter.source_group..].as_ptr(),
                     a_row: taps * source_channels,
                     a_depth: 1,
                     b: panel.start.wrapping_add(first * row_of_taps * panel.tap),
@@ -292,7 +295,7 @@ impl Gather {
                     c_row: result_channels,
                     rows: samples.len() * patches.results(),
                     columns: panel.width,
-                    depth: self.source_group * if merges { taps } else { 1 },
+                    depth: self.filter.source_group * if merges { taps } else { 1 },
                     loops: [
                         Loop::ONCE,
                         Loop::ONCE,
@@ -303,6 +306,7 @@ impl Gather {
                         },
                     ],
                     into: if first == 0 { Into::Overwrite } else { Into::Add },
+                    ahead: Ahead::NOTHING,
                 };
                 // SAFETY: the matrix has a row for every result, which belongs to this task; the panel has the taps.
                 unsafe { product(&all) };
@@ -310,47 +314,29 @@ impl Gather {
         }
     }
 
-    /// Panels of result channels in all groups.
-    fn panels(&self) -> usize {
-        match self.sizes.is_depthwise() {
-            true => 1,
-            false => self.sizes.groups * self.result_group.div_ceil(self.panel),
-        }
-    }
-
-    /// A panel of the filter.
-    fn panel<T>(&self, filter: &[T], index: usize) -> Panel<T> {
-        if self.sizes.is_depthwise() {
-            let width = self.sizes.out_channels;
-            return Panel { start: filter.as_ptr(), tap: width, row: width, channel: 0, width };
-        }
-        let panels = self.result_group.div_ceil(self.panel);
-        let first = index % panels * self.panel;
-        let width = self.panel.min(self.result_group - first);
-        let channel = index / panels * self.result_group + first;
-        let (start, row) = match self.packs_filter {
-            true => (channel * self.sizes.taps() * self.source_group, width),
-            false => (channel, self.sizes.out_channels),
-        };
-        Panel { start: filter[start..].as_ptr(), tap: self.source_group * row, row, channel, width }
-    }
-
     /// The walk of one phase of an axis, with the kernel's cells in the order of the filter as it is read.
     fn walk(&self, axis: &Axis, phase: usize) -> Walk {
         let walk = axis.walk(self.direction, phase);
-        match self.direction == Direction::Backward && self.packs_filter {
+        match self.filter.is_reversed() {
             true => Walk { kernel: axis.kernel - 1 - walk.kernel, kernel_step: -walk.kernel_step, ..walk },
             false => walk,
         }
     }
 
     /// Computes the channels of one panel for one sample of a block.
-    fn panel_of_block<T: Float>(&self, block: &Block, view: &View<T>, panel: &Panel<T>, result: &Target<T>) {
+    fn panel_of_block<T: Float>(
+        &self,
+        block: &Block,
+        view: &View<T>,
+        panel: &Panel<T>,
+        result: &Target<T>,
+        ahead: Ahead<T>,
+    ) {
         let [depth_axis, height_axis, width_axis] = &self.sizes.axes;
         let [depth, height, width] = self.results();
         let (source_channels, result_channels) = (self.source_channels(), self.result_channels());
-        let first_source = panel.channel / self.result_group * self.source_group;
-        let is_depthwise = self.sizes.is_depthwise();
+        let first_source = panel.channel / self.filter.result_group * self.filter.source_group;
+        let layout = self.filter.layout;
         let tap = panel.tap as isize;
         let (tap_row, tap_slice) =
             (width_axis.kernel as isize * tap, (height_axis.kernel * width_axis.kernel) as isize * tap);
@@ -360,8 +346,11 @@ impl Gather {
             let numbers = across.within(&block.columns);
             let (kernel, kernel_step) = (across.kernel as isize, across.kernel_step);
             // Neighbouring taps that meet neighbouring cells make one longer sum.
-            let merges =
-                kernel_step == 1 && across.tap_step == 1 && self.sizes.groups == 1 && !is_depthwise && across.taps > 0;
+            let merges = kernel_step == 1
+                && across.tap_step == 1
+                && self.sizes.groups == 1
+                && layout != Layout::Depthwise
+                && across.taps > 0;
             let across_taps = match merges {
                 true => Loop::ONCE,
                 false => {
@@ -369,8 +358,8 @@ impl Gather {
                 }
             };
             let column = across.source(numbers.start) - view.first_column;
-            for phase in 0..height_axis.phases(self.direction) {
-                let down = self.walk(height_axis, phase);
+            for row_phase in 0..height_axis.phases(self.direction) {
+                let down = self.walk(height_axis, row_phase);
                 for number in down.within(&block.rows) {
                     let taps = down.taps_inside(number, height_axis.sources(self.direction));
                     let source_row = down.source(number) + (taps.start * down.tap_step) as isize - view.first_row;
@@ -383,7 +372,7 @@ impl Gather {
                         + first_source as isize;
                     let b = through.kernel(view.slice_taps.start) * tap_slice
                         + down.kernel(taps.start) * tap_row
-                        + kernel as isize * tap;
+                        + kernel * tap;
                     let all = Product {
                         a: view.start.wrapping_offset(a),
                         a_row: across.source_step * source_channels,
@@ -394,7 +383,7 @@ impl Gather {
                         c_row: across.step * result_channels,
                         rows: numbers.len(),
                         columns: panel.width,
-                        depth: self.source_group * if merges { across.taps } else { 1 },
+                        depth: self.filter.source_group * if merges { across.taps } else { 1 },
                         loops: [
                             Loop {
                                 count: view.slice_taps.len(),
@@ -409,59 +398,23 @@ impl Gather {
                             across_taps,
                         ],
                         into: Into::Overwrite,
+                        ahead: if phase == 0 {
+                            ahead.part(row - block.rows.start, block.rows.len())
+                        } else {
+                            Ahead::NOTHING
+                        },
                     };
                     // SAFETY: the slices and rows lie inside the source by `taps_inside`, the columns inside it or its
                     // copy by `span`; the results belong to this block.
                     unsafe {
-                        if is_depthwise {
-                            depthwise::gather(&Channelwise::from(all));
-                        } else {
-                            product(&all);
+                        match layout {
+                            Layout::Depthwise => depthwise::gather(&Channelwise::from(all)),
+                            Layout::Transposed => dots(&all),
+                            Layout::InPlace | Layout::Packed => product(&all),
                         }
                     }
                 }
             }
-        }
-    }
-
-    /// Rearranges the filter into panels `[panel][tap][source channel][result channel]`; backward, the taps are
-    /// reversed, so that ascending taps meet ascending cells.
-    fn pack<'a, T: Float>(&self, pool: &Pool, filter: &[T], packed: &'a mut [T]) -> &'a [T] {
-        let panels = self.result_group.div_ceil(self.panel);
-        let taps = self.sizes.taps();
-        let out = SharedSlice::new(packed);
-        pool.run_sized(self.sizes.groups * panels * taps, filter.len(), &|task, _| {
-            let (task, tap) = (task / taps, task % taps);
-            let (group, first) = (task / panels, task % panels * self.panel);
-            let width = self.panel.min(self.result_group - first);
-            let size = self.source_group * width;
-            let channel = group * self.result_group + first;
-            // SAFETY: panels and taps do not overlap.
-            let to = unsafe { out.slice(channel * taps * self.source_group + tap * size, size) };
-            match self.direction {
-                Direction::Forward => {
-                    let from = &filter[tap * self.source_group * self.sizes.out_channels + channel..];
-                    for (from, to) in from.chunks(self.sizes.out_channels).zip(to.chunks_exact_mut(width)) {
-                        to.copy_from_slice(&from[..width]);
-                    }
-                }
-                Direction::Backward => {
-                    let tap = taps - 1 - tap;
-                    let from = &filter
-                        [(tap * self.result_group + first) * self.sizes.out_channels + group * self.source_group..];
-                    transpose(from, self.sizes.out_channels, to, width);
-                }
-            }
-        });
-        packed
-    }
-}
-
-/// `to[j, i] = from[i, j]`, where `to` has `width` columns and the rows of `from` are `pitch` apart.
-fn transpose<T: Copy>(from: &[T], pitch: usize, to: &mut [T], width: usize) {
-    for (j, to) in to.chunks_exact_mut(width).enumerate() {
-        for (i, to) in to.iter_mut().enumerate() {
-            *to = from[i * pitch + j];
         }
     }
 }

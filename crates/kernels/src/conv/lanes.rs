@@ -3,6 +3,8 @@
 //! The compiler vectorises most kernels by itself, but it neither fuses a product with a sum nor keeps a
 //! tile of accumulators in registers reliably; here both decide the rate.
 
+use std::ops::AddAssign;
+
 /// A vector register of `LANES` elements.
 ///
 /// # Safety
@@ -10,7 +12,7 @@
 /// for it, on a processor that has it. Pointers must be valid for the elements that are touched.
 pub(super) trait Lanes: Copy {
     /// The element type.
-    type Element: Copy;
+    type Element: Copy + Default + AddAssign;
     /// Elements per register.
     const LANES: usize;
     /// How many registers the processor has of this type.
@@ -36,7 +38,48 @@ pub(super) trait Lanes: Copy {
     unsafe fn load_masked(p: *const Self::Element, mask: Self::Mask) -> Self;
     /// Writes the lanes of the mask.
     unsafe fn store_masked(self, p: *mut Self::Element, mask: Self::Mask);
+
+    /// The sum of the lanes, halves added to halves.
+    #[inline(always)]
+    unsafe fn sum(self) -> Self::Element {
+        let mut lanes = [Self::Element::default(); 16];
+        // SAFETY: no register has more than 16 lanes.
+        unsafe { self.store(lanes.as_mut_ptr()) };
+        let mut half = Self::LANES / 2;
+        while half > 0 {
+            for i in 0..half {
+                let other = lanes[half + i];
+                lanes[i] += other;
+            }
+            half /= 2;
+        }
+        lanes[0]
+    }
 }
+
+/// Calls `level::function::<register>(&description)` for the processor's instruction set and the element type `T`, which is
+/// f32 or f64. The modules `avx512`, `avx2` and `baseline` are the caller's.
+macro_rules! dispatch {
+    ($function:ident, $T:ty, $description:expr) => {{
+        use $crate::conv::lanes::Plain;
+        use $crate::simd::{Level, level};
+        let single = std::any::TypeId::of::<$T>() == std::any::TypeId::of::<f32>();
+        let p = std::ptr::from_ref($description);
+        match (level(), single) {
+            #[cfg(target_arch = "x86_64")]
+            (Level::Avx512, true) => avx512::$function::<std::arch::x86_64::__m512>(&*p.cast()),
+            #[cfg(target_arch = "x86_64")]
+            (Level::Avx512, false) => avx512::$function::<std::arch::x86_64::__m512d>(&*p.cast()),
+            #[cfg(target_arch = "x86_64")]
+            (Level::Avx2, true) => avx2::$function::<std::arch::x86_64::__m256>(&*p.cast()),
+            #[cfg(target_arch = "x86_64")]
+            (Level::Avx2, false) => avx2::$function::<std::arch::x86_64::__m256d>(&*p.cast()),
+            (_, true) => baseline::$function::<Plain<f32>>(&*p.cast()),
+            (_, false) => baseline::$function::<Plain<f64>>(&*p.cast()),
+        }
+    }};
+}
+pub(super) use dispatch;
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {

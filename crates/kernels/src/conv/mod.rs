@@ -13,13 +13,14 @@
 //! another factor, and each of the three is the gradient of the other two. A transposed convolution is
 //! [`grad_input`].
 //!
-//! There is no im2col of an image. A register tile ([`tile`]) reads the image where it lies; the copies are a band of
-//! rows with its margin of zeros, when there is a margin, the filter in panels of register width, and for
-//! images of a few pixels alone, their [`patches`].
-//! Sizes such as those of a small image network run at 80 to 95% of the rate of a large matrix product.
+//! There is no im2col of an image. A register tile (`tile`) reads the image where it lies; the copies are a band of rows
+//! with its margin of zeros, when there is a margin, the filter in panels of register width, and for images of a few
+//! pixels alone, their `patches`. Layers like those of small image networks run at 80 to 95% of the rate of a large matrix
+//! product.
 //!
-//! Reading order: [`walk`] says which cells meet which; [`band`] lays out what a block of results reads; [`gather`] is the forward pass and the input gradient;
-//! [`filter`] is the filter gradient; [`depthwise`] holds the tiles for one channel per group.
+//! Reading order: `walk` says which cells meet which; `band` lays out what a block of results reads, `panels` the filter;
+//! `gather` is the forward pass and the input gradient; `filter` is the filter gradient; `depthwise` holds the tiles for
+//! one channel per group, `dots` those for a few result channels.
 //!
 //! Every output of `forward` and `grad_input` is one sum in a fixed order, so a sample's result depends
 //! neither on the other samples nor on the threads. `grad_filter` adds up [`chunk_samples`] samples at a time,
@@ -27,10 +28,12 @@
 
 mod band;
 mod depthwise;
+mod dots;
 mod filter;
 mod gather;
 mod lanes;
 pub mod naive;
+mod panels;
 mod patches;
 #[cfg(test)]
 mod tests;

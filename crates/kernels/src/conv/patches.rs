@@ -51,17 +51,25 @@ impl Patches {
         self.axes[2].kernel * self.channels
     }
 
-    /// Copies what the results of some samples see through some rows of filter cells: one row of `to` per result.
-    pub fn fill<T: Float>(&self, source: &[T], samples: Range<usize>, tap_rows: &Range<usize>, to: &mut [T]) {
+    /// Copies what the results of some samples see through some rows of filter cells: a row of `to` per result, `pitch`
+    /// elements from one to the next.
+    pub fn fill<T: Float>(
+        &self,
+        source: &[T],
+        samples: Range<usize>,
+        tap_rows: &Range<usize>,
+        pitch: usize,
+        to: &mut [T],
+    ) {
         let [depth, height, width] = self.axes.map(|axis| axis.sources(self.direction));
         let [through, down, across] = self.axes.map(|axis| axis.walk(self.direction, 0));
         let [depths, rows, columns] = self.axes.map(|axis| axis.results(self.direction));
-        let mut to = to.chunks_exact_mut(self.row_len());
-        for (sample, d, h, w) in samples.flat_map(|n| {
+        let results = samples.flat_map(|n| {
             (0..depths).flat_map(move |d| (0..rows).flat_map(move |h| (0..columns).map(move |w| (n, d, h, w))))
-        }) {
+        });
+        for ((sample, d, h, w), to) in results.zip(to.chunks_exact_mut(pitch)) {
             let inside = across.taps_inside(w, width);
-            for (tap, to) in tap_rows.clone().zip(&mut to) {
+            for (tap, to) in tap_rows.clone().zip(to.chunks_exact_mut(self.row_len())) {
                 let cell = |start: isize, tap: usize, step: usize, len: usize| {
                     usize::try_from(start + (tap * step) as isize).ok().filter(|&cell| cell < len)
                 };

@@ -133,6 +133,7 @@ fn pointwise() {
     check(sizes(3, 5, 7, 1, &[axis(4, 1, 1, 1, 0, 0), axis(5, 1, 1, 1, 0, 0)]));
     check(sizes(9, 20, 70, 1, &[axis(1, 1, 1, 1, 0, 0)]));
     check(sizes(2, 40, 40, 2, &[axis(6, 1, 1, 1, 0, 0), axis(6, 1, 1, 1, 0, 0)]));
+    check(sizes(2, 400, 360, 1, &[axis(4, 1, 1, 1, 0, 0), axis(5, 1, 1, 1, 0, 0)]));
     check(sizes(40, 8, 8, 1, &[axis(2, 1, 1, 1, 0, 0), axis(2, 1, 1, 1, 0, 0)]));
 }
 
@@ -143,6 +144,16 @@ fn large_enough_for_every_way_of_cutting() {
     check(sizes(3, 200, 160, 1, &[axis(3, 3, 1, 1, 1, 1), axis(3, 3, 1, 1, 1, 1)]));
     check(sizes(1, 64, 8, 1, &[axis(12, 3, 1, 1, 1, 1), axis(700, 3, 1, 1, 1, 1)]));
     check(sizes(40, 180, 96, 1, &[axis(2, 3, 1, 1, 1, 1), axis(2, 3, 1, 1, 1, 1)]));
+}
+
+#[test]
+fn few_result_channels() {
+    for few in 1..5 {
+        check(sizes(2, 17, few, 1, &[axis(6, 3, 1, 1, 1, 1), axis(7, 3, 1, 1, 1, 1)]));
+        check(sizes(2, few, 40, 1, &[axis(6, 3, 2, 1, 1, 1), axis(9, 3, 2, 1, 1, 1)]));
+    }
+    check(sizes(2, 60, 6, 2, &[axis(5, 3, 1, 2, 1, 1), axis(9, 3, 1, 2, 1, 1)]));
+    check(sizes(2, 6, 60, 2, &[axis(5, 2, 1, 1, 1, 1), axis(9, 3, 1, 1, 1, 1), axis(4, 2, 1, 1, 0, 0)]));
 }
 
 #[test]

@@ -6,12 +6,10 @@
 //! an image (filter gradient). Every element of the result is one sum in a fixed order, whatever the tile
 //! it falls in: results do not depend on how the work was cut.
 
-use super::lanes::Lanes;
-use super::lanes::Plain;
+use super::lanes::{Lanes, dispatch};
 use crate::gemm::Into;
 use crate::math::Float;
 use crate::simd::{Level, level};
-use std::any::TypeId;
 
 /// An outer loop of the sum: how often, and how far the operands move each time.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +43,43 @@ pub(super) struct Product<T> {
     pub depth: usize,
     pub loops: [Loop; 3],
     pub into: Into,
+    /// What will be read soon: fetched into the second-level cache while this is computed.
+    pub ahead: Ahead<T>,
+}
+
+/// A stretch of memory to be fetched ahead of its use; it may reach beyond what exists.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ahead<T> {
+    pub start: *const T,
+    pub len: usize,
+}
+
+impl<T> Ahead<T> {
+    /// Nothing to fetch.
+    pub const NOTHING: Ahead<T> = Ahead { start: std::ptr::null(), len: 0 };
+
+    /// Part `i` of `n` nearly equal ones.
+    #[inline(always)]
+    pub fn part(&self, i: usize, n: usize) -> Ahead<T> {
+        let (from, to) = (self.len * i / n, self.len * (i + 1) / n);
+        Ahead { start: self.start.wrapping_add(from), len: to - from }
+    }
+
+    /// Asks for it.
+    #[inline(always)]
+    fn fetch(&self) {
+        let line = 64 / size_of::<T>();
+        for at in (0..self.len).step_by(line) {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a prefetch of any address changes nothing but caches.
+            unsafe {
+                use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_T1>(self.start.wrapping_add(at).cast());
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            let _ = at;
+        }
+    }
 }
 
 /// A tensor of which each task writes its own part.
@@ -98,32 +133,8 @@ pub(super) unsafe fn product<T: Float>(p: &Product<T>) {
         return;
     }
     debug_assert!(p.columns <= panel::<T>());
-    let single = TypeId::of::<T>() == TypeId::of::<f32>();
-    // SAFETY: T is f32 or f64, as the type id says, so the casts change nothing; the level says what the
-    // processor has.
-    unsafe {
-        match (level(), single) {
-            #[cfg(target_arch = "x86_64")]
-            (Level::Avx512, true) => avx512::product::<std::arch::x86_64::__m512>(p.cast()),
-            #[cfg(target_arch = "x86_64")]
-            (Level::Avx512, false) => avx512::product::<std::arch::x86_64::__m512d>(p.cast()),
-            #[cfg(target_arch = "x86_64")]
-            (Level::Avx2, true) => avx2::product::<std::arch::x86_64::__m256>(p.cast()),
-            #[cfg(target_arch = "x86_64")]
-            (Level::Avx2, false) => avx2::product::<std::arch::x86_64::__m256d>(p.cast()),
-            (_, true) => baseline::product::<Plain<f32>>(p.cast()),
-            (_, false) => baseline::product::<Plain<f64>>(p.cast()),
-        }
-    }
-}
-
-impl<T> Product<T> {
-    /// The same product under another name for its element type.
-    unsafe fn cast<U>(&self) -> &Product<U> {
-        assert!(size_of::<T>() == size_of::<U>());
-        // SAFETY: the layout does not depend on what the pointers point to.
-        unsafe { &*std::ptr::from_ref(self).cast() }
-    }
+    // SAFETY: T is f32 or f64, and the description's layout does not depend on which; the level says what the processor has.
+    unsafe { dispatch!(product, T, p) }
 }
 
 /// One tile of `R` rows and `V` registers of columns, the last of them masked.
@@ -137,8 +148,10 @@ unsafe fn tile<L: Lanes, const R: usize, const V: usize>(p: &Product<L::Element>
         for i in 0..outer.count as isize {
             for j in 0..middle.count as isize {
                 for k in 0..inner.count as isize {
-                    let mut a =
-                        p.a.wrapping_add(row * p.a_row).wrapping_offset(i * outer.a + j * middle.a + k * inner.a);
+                    let a = p.a.wrapping_add(row * p.a_row).wrapping_offset(i * outer.a + j * middle.a + k * inner.a);
+                    // Every third row has a pointer of its own: one pointer for all would be moved on row by row, and that
+                    // chain of sums takes as long as the products do.
+                    let mut thirds: [*const L::Element; 4] = std::array::from_fn(|i| a.wrapping_add(3 * i * p.a_row));
                     let mut b = p.b.wrapping_offset(i * outer.b + j * middle.b + k * inner.b);
                     for _ in 0..p.depth {
                         let columns: [L; V] = std::array::from_fn(|v| match v + 1 < V {
@@ -146,12 +159,12 @@ unsafe fn tile<L: Lanes, const R: usize, const V: usize>(p: &Product<L::Element>
                             false => L::load_masked(b.add(v * L::LANES), mask),
                         });
                         for r in 0..R {
-                            let x = L::splat(a.add(r * p.a_row));
+                            let x = L::splat(thirds[r / 3].wrapping_add(r % 3 * p.a_row));
                             for v in 0..V {
                                 sums[r][v] = sums[r][v].add_product(x, columns[v]);
                             }
                         }
-                        a = a.wrapping_add(p.a_depth);
+                        thirds = thirds.map(|a| a.wrapping_add(p.a_depth));
                         b = b.wrapping_add(p.b_depth);
                     }
                 }
@@ -203,6 +216,7 @@ macro_rules! for_level {
                 let mut row = 0;
                 for left in (1..=tiles).rev() {
                     let height = (p.rows - row).div_ceil(left);
+                    p.ahead.part(tiles - left, tiles).fetch();
                     // SAFETY: as promised by the caller.
                     unsafe {
                         match height {
