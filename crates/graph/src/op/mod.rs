@@ -19,21 +19,22 @@ pub(crate) mod check;
 
 pub mod attention;
 pub mod contraction;
-pub mod cross_entropy;
 pub mod conv;
+pub mod cross_entropy;
 mod einsum;
 pub mod elementwise;
-pub mod norm;
 mod floats;
-pub mod pooling;
 pub mod gather;
+pub mod norm;
 pub mod optimizer;
+pub mod pooling;
 pub mod reduce;
+pub mod rnn;
 pub mod scan;
 pub mod shape;
 pub mod softmax;
-pub mod spatial;
 pub mod sort;
+pub mod spatial;
 pub mod state;
 
 /// Everything the system needs to know about an op.
@@ -405,6 +406,7 @@ ops! {
     gather::{Gather, ScatterAdd, TakeAlong, AddAlong},
     scan::{CumSum, CumProd, CumProdGrad},
     sort::{Sort, TopK},
+    rnn::{Recurrence, RecurrenceGrad},
     shape::{Reshape, Transpose, Broadcast, Slice, Unslice, Concat, Flip},
     state::{Assign},
     softmax::{Softmax, SoftmaxGrad},
