@@ -18,6 +18,7 @@ pub use backward::{attention_grad, attention_grad_scratch};
 pub use forward::{attention, attention_scratch};
 pub use naive::{NaiveMask, attention_grad_naive, attention_naive};
 
+use crate::random::{Distribution, Key, fill_block};
 use std::marker::PhantomData;
 
 /// Queries of one block.
@@ -50,6 +51,31 @@ pub struct Attention {
     pub scale: f64,
     /// Whether a query sees only keys at its own place and before.
     pub causal: bool,
+    /// Which weights are left out.
+    pub dropout: Option<Dropout>,
+}
+
+/// Weights left out at random: each with probability `rate`, the others being multiplied with `1 / (1 - rate)`.
+///
+/// Nothing is stored; a weight's fate is a function of the key and its place in `[batch, heads, queries, keys]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dropout {
+    /// The probability, below 1.
+    pub rate: f64,
+    /// Names the random numbers.
+    pub key: Key,
+    /// Place of the first sample in the whole batch.
+    pub first_sample: usize,
+}
+
+impl Dropout {
+    /// What the weights of one query from `key` on are multiplied with.
+    fn factors(&self, shape: &Attention, [sample, head, query, key]: [usize; 4], factors: &mut [f32]) {
+        let row = ((self.first_sample + sample) * shape.heads + head) * shape.queries + query;
+        fill_block(Distribution::Uniform, self.key, (row * shape.keys + key) as u64, factors);
+        let (rate, kept) = (self.rate as f32, (1.0 / (1.0 - self.rate)) as f32);
+        factors.iter_mut().for_each(|u| *u = if *u >= rate { kept } else { 0.0 });
+    }
 }
 
 impl Attention {

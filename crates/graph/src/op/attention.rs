@@ -5,8 +5,9 @@ use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
 use crate::{match_float, op_attrs};
-use plimsoll_kernels::attention::{self as kernels, Heads, HeadsMut, Mask, MaskView};
+use plimsoll_kernels::attention::{self as kernels, Dropout, Heads, HeadsMut, Mask, MaskView};
 use plimsoll_kernels::math::Float;
+use plimsoll_kernels::random::Key;
 use plimsoll_tensor::{DType, Element, Shape, TensorType};
 
 /// `y = softmax(scale * q k^T + mask) v` for each sample and head, and the log-sum-exp of each query's scores.
@@ -14,7 +15,7 @@ use plimsoll_tensor::{DType, Element, Shape, TensorType};
 /// Takes `q` `[batch, queries, heads, depth]`, `k` `[batch, keys, kv_heads, depth]` and `v` `[batch, keys, kv_heads,
 /// value_depth]`, or one packed value `[batch, time, 3, heads, depth]`; then, if there is one, a mask that has 1 or the full
 /// size along each axis of `[batch, heads, queries, keys]` (the full size along the last): of type bool, false removing a
-/// score, or of the queries' type, added to the scores. Gives `y` `[batch, queries, heads, value_depth]` and lse
+/// score, or of the queries' type, added to the scores; then, with dropout, a key as random ops have it. Gives `y` `[batch, queries, heads, value_depth]` and lse
 /// `[batch, heads, queries]`. `kv_heads` divides `heads`; a query that sees no key gets zeros.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
@@ -26,14 +27,18 @@ pub struct Attention {
     pub packed: bool,
     /// There is a mask.
     pub mask: bool,
+    /// The probability that a weight is left out; 0 for none.
+    pub dropout: f64,
+    /// Names the random numbers of the dropout.
+    pub stream: u32,
 }
 
-op_attrs!(Attention = "attention" { scale, causal, packed, mask });
+op_attrs!(Attention = "attention" { scale, causal, packed, mask, dropout, stream });
 
 /// The gradient of [`Attention`] in queries, keys and values.
 ///
-/// Takes what [`Attention`] takes without the mask, its outputs, the output's gradient, then lse's gradient if there is
-/// one and the mask if there is one; gives the gradients of queries, keys and values (packed: of the one value).
+/// Takes what [`Attention`] takes without mask and key, its outputs, the output's gradient, then lse's gradient if there
+/// is one, and mask and key if there are; gives the gradients of queries, keys and values (packed: of the one value).
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttentionGrad {
     /// Factor of the scores.
@@ -46,9 +51,13 @@ pub struct AttentionGrad {
     pub lse: bool,
     /// There is a mask.
     pub mask: bool,
+    /// The probability that a weight is left out; 0 for none.
+    pub dropout: f64,
+    /// Names the random numbers of the dropout.
+    pub stream: u32,
 }
 
-op_attrs!(AttentionGrad = "attention_grad" { scale, causal, packed, lse, mask });
+op_attrs!(AttentionGrad = "attention_grad" { scale, causal, packed, lse, mask, dropout, stream });
 
 /// What both ops compute with.
 #[derive(Clone, Copy)]
@@ -56,6 +65,8 @@ struct Form {
     scale: f64,
     causal: bool,
     packed: bool,
+    dropout: f64,
+    stream: u32,
 }
 
 impl Form {
@@ -66,13 +77,27 @@ impl Form {
 
     /// The kernel's sizes.
     fn sizes(self, inputs: &[TensorType]) -> Result<kernels::Attention, String> {
-        let Form { scale, causal, packed } = self;
+        let Form { scale, causal, packed, .. } = self;
+        // The key is a value, known only at run time.
+        let unknown = Key { seed: 0, step: 0, stream: self.stream };
+        let dropout = (self.dropout > 0.0).then_some(Dropout { rate: self.dropout, key: unknown, first_sample: 0 });
         if packed {
             let &[batch, time, 3, heads, depth] = inputs[0].dims() else {
                 return Err(format!("takes [batch, time, 3, heads, depth], got {}", inputs[0].shape));
             };
             let (queries, keys, kv_heads, value_depth) = (time, time, heads, depth);
-            return Ok(kernels::Attention { batch, queries, keys, heads, kv_heads, depth, value_depth, scale, causal });
+            return Ok(kernels::Attention {
+                batch,
+                queries,
+                keys,
+                heads,
+                kv_heads,
+                depth,
+                value_depth,
+                scale,
+                causal,
+                dropout,
+            });
         }
         let [q, k, v] = [0, 1, 2].map(|i| <[usize; 4]>::try_from(inputs[i].dims()).ok());
         let (Some([batch, queries, heads, depth]), Some(k), Some(v)) = (q, k, v) else {
@@ -86,11 +111,34 @@ impl Form {
         if v[..3] != k[..3] {
             return Err(format!("keys {} and values {} do not fit", inputs[1].shape, inputs[2].shape));
         }
-        Ok(kernels::Attention { batch, queries, keys, heads, kv_heads, depth, value_depth: v[3], scale, causal })
+        let value_depth = v[3];
+        Ok(kernels::Attention { batch, queries, keys, heads, kv_heads, depth, value_depth, scale, causal, dropout })
     }
 
     fn sizes_checked(self, inputs: &[TensorType]) -> kernels::Attention {
         self.sizes(inputs).expect("checked by `infer`")
+    }
+
+    /// The kernel's sizes with the key of the dropout.
+    fn sizes_with_key(self, inputs: &[TensorType], key: Option<[i64; 2]>) -> kernels::Attention {
+        let mut s = self.sizes_checked(inputs);
+        if let (Some(dropout), Some([seed, step])) = (&mut s.dropout, key) {
+            dropout.key = Key { seed: seed as u64, step: step as u64, stream: self.stream };
+        }
+        s
+    }
+
+    /// A message unless the last input is a key, where there is dropout.
+    fn expect_key(self, inputs: &[TensorType]) -> Result<(), String> {
+        if !(0.0..1.0).contains(&self.dropout) {
+            return Err(format!("dropout {} is not in [0, 1)", self.dropout));
+        }
+        match inputs.last() {
+            Some(key) if self.dropout > 0.0 && *key != TensorType::new(DType::I64, [2]) => {
+                Err(format!("the key is i64[2] (seed and step), got {key}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Queries, keys and values.
@@ -122,6 +170,8 @@ impl Form {
 
     /// How the values relate to the batch, when queries, keys and values (and y, its gradient) are cut along `operands` and
     /// those that are `[batch, heads, queries]` along `rows`. The mask may be whole if all samples share it.
+    ///
+    /// With dropout nothing may be cut: a slice would draw other numbers unless it knew its place.
     fn split(self, operands: &[Split], rows: &[Split], mask: Option<(Split, &TensorType)>) -> [Split; 2] {
         // Where the heads stand in an operand.
         let heads = |i: usize| if self.packed && i == 0 { 3 } else { 2 };
@@ -134,6 +184,8 @@ impl Form {
         };
         if all(&|_| Split::Whole, Split::Whole) && mask.is_none_or(|(split, _)| split == Split::Whole) {
             [Split::Whole; 2]
+        } else if self.dropout > 0.0 {
+            [Split::Mixed; 2]
         } else if all(&|_| Split::Axis(0), Split::Axis(0)) && masked(0) {
             [Split::Axis(0); 2]
         } else if all(&|i| Split::Axis(heads(i)), Split::Axis(1)) && masked(1) {
@@ -186,7 +238,8 @@ fn flops(s: &kernels::Attention, products: u64) -> u64 {
 
 impl Attention {
     fn form(&self) -> Form {
-        Form { scale: self.scale, causal: self.causal, packed: self.packed }
+        let Self { scale, causal, packed, dropout, stream, .. } = *self;
+        Form { scale, causal, packed, dropout, stream }
     }
 
     fn mask_place(&self) -> Option<usize> {
@@ -201,6 +254,18 @@ impl Attention {
     }
 }
 
+/// The key of the dropout, if the last input is one.
+fn key_of(io: &Io<'_>) -> Option<[i64; 2]> {
+    let last = io.inputs().len() - 1;
+    (io.in_ty(last).dtype == DType::I64).then(|| io.input::<i64>(last).try_into().expect("checked by `infer`"))
+}
+
+/// As [`key_of`], for the plain definition.
+fn naive_key(inputs: &[&Reference]) -> Option<[i64; 2]> {
+    let key = inputs.last().filter(|key| key.ty.dtype == DType::I64)?;
+    Some([key.data[0] as i64, key.data[1] as i64])
+}
+
 /// The types of the first inputs of a call, those that say the sizes; without a heap.
 fn operand_types(io: &Io<'_>) -> [TensorType; 3] {
     [0, 1, 2].map(|i| *io.in_ty(i.min(io.inputs().len() - 1)))
@@ -213,8 +278,9 @@ impl OpDef for Attention {
 
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let operands = self.form().operands();
-        expect_inputs(inputs, operands + self.mask as usize)?;
+        expect_inputs(inputs, operands + self.mask as usize + (self.dropout > 0.0) as usize)?;
         expect_floats(&inputs[..operands])?;
+        self.form().expect_key(inputs)?;
         let s = self.form().sizes(inputs)?;
         self.mask_place().map_or(Ok(()), |i| expect_mask(&inputs[i], inputs[0].dtype, &s))?;
         Ok(self.form().outputs(inputs[0].dtype, &s).to_vec())
@@ -234,8 +300,8 @@ impl OpDef for Attention {
                 b.graph.broadcast(zero, ty.shape)?
             }
         };
-        let Attention { scale, causal, packed, mask } = *self;
-        let op = AttentionGrad { scale, causal, packed, lse: b.grads[1].is_some(), mask };
+        let Attention { scale, causal, packed, mask, dropout, stream } = *self;
+        let op = AttentionGrad { scale, causal, packed, lse: b.grads[1].is_some(), mask, dropout, stream };
         let mut inputs = b.inputs[..operands].to_vec();
         inputs.extend([b.outputs[0], b.outputs[1], dy]);
         inputs.extend(b.grads[1]);
@@ -263,14 +329,14 @@ impl OpDef for Attention {
     }
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
-        let s = self.form().sizes_checked(&operand_types(io));
+        let s = self.form().sizes_with_key(&operand_types(io), key_of(io));
         match_float!(io.in_ty(0).dtype, T => self.run_as::<T>(io, &s), else unreachable!("checked by `infer`"));
         Ok(())
     }
 
     fn reference(&self, inputs: &[&Reference], outputs: &[TensorType]) -> Result<Vec<Reference>, RunError> {
         let types: Vec<TensorType> = inputs.iter().map(|r| r.ty).collect();
-        let s = self.form().sizes_checked(&types);
+        let s = self.form().sizes_with_key(&types, naive_key(inputs));
         let [q, k, v] = self.form().unpacked(inputs, &s);
         let mask = self.mask_place().map(|i| naive_mask(inputs[i]));
         let mask = mask.as_ref().map(|(mask, shape)| (&mask[..], *shape));
@@ -282,7 +348,8 @@ impl OpDef for Attention {
 
 impl AttentionGrad {
     fn form(&self) -> Form {
-        Form { scale: self.scale, causal: self.causal, packed: self.packed }
+        let Self { scale, causal, packed, dropout, stream, .. } = *self;
+        Form { scale, causal, packed, dropout, stream }
     }
 
     /// Places of y (lse and dy follow), dlse and the mask among the inputs.
@@ -317,8 +384,10 @@ impl OpDef for AttentionGrad {
 
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let (at, dlse, mask) = self.places();
-        expect_inputs(inputs, at + 3 + self.lse as usize + self.mask as usize)?;
-        expect_floats(&inputs[..at + 3 + self.lse as usize])?;
+        let floats = at + 3 + self.lse as usize;
+        expect_inputs(inputs, floats + self.mask as usize + (self.dropout > 0.0) as usize)?;
+        expect_floats(&inputs[..floats])?;
+        self.form().expect_key(inputs)?;
         let s = self.form().sizes(inputs)?;
         let [y, lse] = self.form().outputs(inputs[0].dtype, &s);
         for (i, want) in [(at, y), (at + 1, lse), (at + 2, y)].into_iter().chain(dlse.map(|i| (i, lse))) {
@@ -354,7 +423,7 @@ impl OpDef for AttentionGrad {
     }
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
-        let s = self.form().sizes_checked(&operand_types(io));
+        let s = self.form().sizes_with_key(&operand_types(io), key_of(io));
         match_float!(io.in_ty(0).dtype, T => self.run_as::<T>(io, &s), else unreachable!("checked by `infer`"));
         Ok(())
     }
@@ -362,7 +431,7 @@ impl OpDef for AttentionGrad {
     fn reference(&self, inputs: &[&Reference], outputs: &[TensorType]) -> Result<Vec<Reference>, RunError> {
         let types: Vec<TensorType> = inputs.iter().map(|r| r.ty).collect();
         let (at, dlse, mask) = self.places();
-        let s = self.form().sizes_checked(&types);
+        let s = self.form().sizes_with_key(&types, naive_key(inputs));
         let [q, k, v] = self.form().unpacked(inputs, &s);
         let mask = mask.map(|i| naive_mask(inputs[i]));
         let mask = mask.as_ref().map(|(mask, shape)| (&mask[..], *shape));
@@ -382,21 +451,39 @@ impl OpDef for AttentionGrad {
     }
 }
 
+/// What can be said of an attention beside its operands.
+///
+/// ```
+/// use plimsoll_graph::op::attention::Look;
+/// let look = Look { causal: true, ..Look::scaled(1.0 / 64f64.sqrt()) };
+/// assert!(look.mask.is_none() && look.dropout.is_none());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Look {
+    /// Factor of the scores.
+    pub scale: f64,
+    /// A query sees only keys at its own place and before.
+    pub causal: bool,
+    /// The mask, as [`Attention`] says; it gets no gradient.
+    pub mask: Option<Value>,
+    /// The probability that a weight is left out, and the key (i64[2]: seed and step) it is drawn with.
+    pub dropout: Option<(f64, Value)>,
+}
+
+impl Look {
+    /// At everything, with a factor for the scores.
+    pub fn scaled(scale: f64) -> Look {
+        Look { scale, causal: false, mask: None, dropout: None }
+    }
+}
+
 impl Graph {
-    /// Attention of queries `[batch, queries, heads, depth]` to keys and values `[batch, keys, kv_heads, ..]`; the mask,
-    /// which gets no gradient, is as [`Attention`] says.
+    /// Attention of queries `[batch, queries, heads, depth]` to keys and values `[batch, keys, kv_heads, ..]`.
     ///
     /// # Errors
     /// When shapes or types do not fit.
-    pub fn attention(
-        &mut self,
-        [q, k, v]: [Value; 3],
-        mask: Option<Value>,
-        scale: f64,
-        causal: bool,
-    ) -> Result<Value, GraphError> {
-        let inputs: Vec<Value> = [q, k, v].into_iter().chain(mask).collect();
-        self.push1(Attention { scale, causal, packed: false, mask: mask.is_some() }, &inputs)
+    pub fn attention(&mut self, [q, k, v]: [Value; 3], look: Look) -> Result<Value, GraphError> {
+        self.push_attention(vec![q, k, v], look)
     }
 
     /// As [`Graph::attention`], with queries, keys and values in one value `[batch, time, 3, heads, depth]`, as one
@@ -404,15 +491,19 @@ impl Graph {
     ///
     /// # Errors
     /// When shapes or types do not fit.
-    pub fn attention_packed(
-        &mut self,
-        qkv: Value,
-        mask: Option<Value>,
-        scale: f64,
-        causal: bool,
-    ) -> Result<Value, GraphError> {
-        let inputs: Vec<Value> = [qkv].into_iter().chain(mask).collect();
-        self.push1(Attention { scale, causal, packed: true, mask: mask.is_some() }, &inputs)
+    pub fn attention_packed(&mut self, qkv: Value, look: Look) -> Result<Value, GraphError> {
+        self.push_attention(vec![qkv], look)
+    }
+
+    fn push_attention(&mut self, mut inputs: Vec<Value>, look: Look) -> Result<Value, GraphError> {
+        let Look { scale, causal, mask, dropout } = look;
+        let dropout = dropout.filter(|(rate, _)| *rate != 0.0);
+        let stream = if dropout.is_some() { self.new_stream() } else { 0 };
+        let packed = inputs.len() == 1;
+        inputs.extend(mask);
+        inputs.extend(dropout.map(|(_, key)| key));
+        let dropout = dropout.map_or(0.0, |(rate, _)| rate);
+        self.push1(Attention { scale, causal, packed, mask: mask.is_some(), dropout, stream }, &inputs)
     }
 }
 

@@ -5,7 +5,7 @@
 //! keys, then blocks of queries) compute the scores twice, with seven products. Both add up the same products in
 //! the same order, so that the choice does not change a bit.
 
-use super::scores::{Block, PerQuery, weights_and_grads};
+use super::scores::{Block, PerQuery, multiply, weights_and_grads};
 use super::{Attention, Heads, HeadsMut, KEY_BLOCK, Mask, QUERY_BLOCK};
 use crate::blocks::sums;
 use crate::gemm::{Into, MatMut, matmul_here};
@@ -19,10 +19,11 @@ pub fn attention_grad_scratch(shape: &Attention, threads: usize) -> usize {
     shape.batch * shape.heads * shape.queries + threads * worker_scratch(shape, threads)
 }
 
-/// Two blocks of scores, and the sums of the worker's keys, values and queries.
+/// Two blocks of scores (three with dropout), and the sums of the worker's keys, values and queries.
 fn worker_scratch(shape: &Attention, threads: usize) -> usize {
     let (keys, queries) = accumulated(shape, threads);
-    2 * scores_len(shape) + keys * (shape.depth + shape.value_depth) + queries * shape.depth
+    let blocks = if shape.dropout.is_some() { 3 } else { 2 };
+    blocks * scores_len(shape) + keys * (shape.depth + shape.value_depth) + queries * shape.depth
 }
 
 fn scores_len(shape: &Attention) -> usize {
@@ -165,6 +166,7 @@ impl<T: Float> Round<'_, T> {
         let scratch = unsafe { self.scratch.slice(worker * per_worker, per_worker) };
         let (scores, scratch) = scratch.split_at_mut(scores_len(shape));
         let (grads, scratch) = scratch.split_at_mut(scores_len(shape));
+        let (factors, scratch) = scratch.split_at_mut(shape.dropout.map_or(0, |_| scores_len(shape)));
         let (key_sums, scratch) = scratch.split_at_mut(n_keys * depth);
         let (value_sums, scratch) = scratch.split_at_mut(n_keys * value_depth);
         key_sums.fill(T::ZERO);
@@ -186,9 +188,18 @@ impl<T: Float> Round<'_, T> {
                     let factor = block.compute(shape, &q, &k, mask, scores);
                     let dy = block.query_mat(&dy, value_depth);
                     matmul_here(block.key_mat(&v, value_depth), dy.t(), block.mat_mut(grads), Into::Overwrite);
+                    let factors = shape.dropout.as_ref().map(|dropout| {
+                        block.dropout_factors(shape, dropout, &mut factors[..len]);
+                        multiply(grads, &factors[..len]);
+                        &factors[..len]
+                    });
                     let at = (sample * shape.heads + head) * shape.queries;
                     let [lse, delta] = [lse, delta].map(|x| per_query(&x[at + queries.0..][..queries.1]));
                     weights_and_grads(scores, grads, block.stride(), factor, T::from_f64(shape.scale), &lse, &delta);
+                    // The scores' gradients are of the weights before the dropout, the values' of those after it.
+                    if let Some(factors) = factors {
+                        multiply(scores, factors);
+                    }
                     if key_grads.is_some() {
                         let at = keys.0 - first_key;
                         let values = MatMut::new(&mut value_sums[at * value_depth..], keys.1, value_depth);

@@ -1,6 +1,6 @@
 //! The forward pass: one task for each sample, head and block of queries.
 
-use super::scores::{Block, exponentials};
+use super::scores::{Block, exponentials, multiply};
 use super::{Attention, Heads, HeadsMut, KEY_BLOCK, Mask, QUERY_BLOCK};
 use crate::gemm::{Into, MatMut, matmul_here};
 use crate::math::Float;
@@ -12,7 +12,8 @@ pub fn attention_scratch(shape: &Attention, threads: usize) -> usize {
 }
 
 fn worker_scratch(shape: &Attention) -> usize {
-    QUERY_BLOCK * (KEY_BLOCK.min(shape.keys) + shape.value_depth)
+    let blocks = if shape.dropout.is_some() { 2 } else { 1 };
+    QUERY_BLOCK * (blocks * KEY_BLOCK.min(shape.keys) + shape.value_depth)
 }
 
 /// `y = softmax(scale * q k^T + mask) v`, and the log-sum-exp of each query's scores.
@@ -26,6 +27,7 @@ fn worker_scratch(shape: &Attention) -> usize {
 /// // Two queries that like both keys equally well; the first may look at the first key only.
 /// let shape = Attention {
 ///     batch: 1, queries: 2, keys: 2, heads: 1, kv_heads: 1, depth: 1, value_depth: 1, scale: 1.0, causal: true,
+///     dropout: None,
 /// };
 /// let (mut y, mut lse) = ([0.0f32; 2], [0.0; 2]);
 /// let mut scratch = vec![0.0; attention_scratch(&shape, 1)];
@@ -61,7 +63,8 @@ pub fn attention<T: Float>(
         // SAFETY: the worker's own scratch; the task's own queries.
         let (scratch, lse) =
             unsafe { (scratch.slice(worker * per_worker, per_worker), lse.slice(pair * shape.queries + first, n)) };
-        let (scores, acc) = scratch.split_at_mut(per_worker - QUERY_BLOCK * shape.value_depth);
+        let (scores, rest) = scratch.split_at_mut(QUERY_BLOCK * KEY_BLOCK.min(shape.keys));
+        let (acc, factors) = rest.split_at_mut(QUERY_BLOCK * shape.value_depth);
         let acc = &mut acc[..n * shape.value_depth];
         let (mut max, mut sum) = ([T::NEG_INFINITY; QUERY_BLOCK], [T::ZERO; QUERY_BLOCK]);
         acc.fill(T::ZERO);
@@ -75,6 +78,11 @@ pub fn attention<T: Float>(
             let factor = block.compute(shape, &q, &k, mask, scores);
             let mut correction = [T::ONE; QUERY_BLOCK];
             exponentials(scores, block.stride(), factor, &mut max, &mut sum, &mut correction);
+            if let Some(dropout) = &shape.dropout {
+                let factors = &mut factors[..scores.len()];
+                block.dropout_factors(shape, dropout, factors);
+                multiply(scores, factors);
+            }
             if key_block > 0 {
                 scale_rows(acc, shape.value_depth, |query| correction[query]);
             }

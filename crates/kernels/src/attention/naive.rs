@@ -19,9 +19,10 @@ pub fn attention_naive(
     let n = Naive { shape, mask };
     for (sample, head, query) in n.rows() {
         let (weights, row_lse) = n.weights(q, k, sample, head, query);
+        let factors = n.factors(sample, head, query);
         lse[n.row(sample, head, query)] = row_lse;
         for c in 0..shape.value_depth {
-            let sum = (0..shape.keys).map(|key| weights[key] * v[n.value(sample, key, head) + c]).sum();
+            let sum = (0..shape.keys).map(|key| weights[key] * factors[key] * v[n.value(sample, key, head) + c]).sum();
             y[n.output(sample, query, head) + c] = sum;
         }
     }
@@ -44,12 +45,13 @@ pub fn attention_grad_naive(
     [&mut *dq, &mut *dk, &mut *dv].into_iter().for_each(|grad| grad.fill(0.0));
     for (sample, head, query) in n.rows() {
         let (weights, _) = n.weights(q, k, sample, head, query);
+        let factors = n.factors(sample, head, query);
         let dy = &dy[n.output(sample, query, head)..][..shape.value_depth];
         let mut dweights = vec![0.0; shape.keys];
         for key in 0..shape.keys {
             for c in 0..shape.value_depth {
-                dweights[key] += dy[c] * v[n.value(sample, key, head) + c];
-                dv[n.value(sample, key, head) + c] += weights[key] * dy[c];
+                dweights[key] += factors[key] * dy[c] * v[n.value(sample, key, head) + c];
+                dv[n.value(sample, key, head) + c] += weights[key] * factors[key] * dy[c];
             }
         }
         let mean: f64 = weights.iter().zip(&dweights).map(|(w, d)| w * d).sum();
@@ -95,6 +97,15 @@ impl Naive<'_> {
     fn value(&self, sample: usize, key: usize, head: usize) -> usize {
         let head = head / self.shape.group();
         ((sample * self.shape.keys + key) * self.shape.kv_heads + head) * self.shape.value_depth
+    }
+
+    /// What the dropout multiplies one query's weights with.
+    fn factors(&self, sample: usize, head: usize, query: usize) -> Vec<f64> {
+        let mut factors = vec![1.0; self.shape.keys];
+        if let Some(dropout) = &self.shape.dropout {
+            dropout.factors(self.shape, [sample, head, query, 0], &mut factors);
+        }
+        factors.iter().map(|&f| f as f64).collect()
     }
 
     /// The softmax of one query's scores and their log-sum-exp.

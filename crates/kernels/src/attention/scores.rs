@@ -1,6 +1,8 @@
 //! One block of scores, `[keys, queries]`: the product, the masks, and the loops over it.
 
-use super::{Attention, Heads, Mask, QUERY_BLOCK};
+use super::{Attention, Dropout, Heads, KEY_BLOCK, Mask, QUERY_BLOCK};
+use crate::Source;
+use crate::blocks::apply;
 use crate::gemm::{Into, Mat, MatMut, matmul_here};
 use crate::math::Float;
 use crate::simd;
@@ -111,6 +113,18 @@ impl Block {
         }
     }
 
+    /// Fills `factors` with what the dropout multiplies each weight with.
+    pub fn dropout_factors<T: Float>(&self, shape: &Attention, dropout: &Dropout, factors: &mut [T]) {
+        let ((first, n), (key, keys), stride) = (self.queries, self.keys, self.stride());
+        let mut row = [0.0; KEY_BLOCK];
+        for query in 0..n {
+            dropout.factors(shape, [self.sample, self.head, first + query, key], &mut row[..keys]);
+            for (i, &factor) in row[..keys].iter().enumerate() {
+                factors[i * stride + query] = T::from_f64(factor as f64);
+            }
+        }
+    }
+
     /// Removes the scores of keys that come after the query.
     fn remove_later_keys<T: Float>(&self, scores: &mut [T], factor: T) {
         let ((first_query, n), (first_key, keys)) = (self.queries, self.keys);
@@ -123,6 +137,11 @@ impl Block {
 }
 
 simd! {
+    /// `weights *= factors`, element by element.
+    pub(super) fn multiply[T: Float](weights: &mut [T], factors: &[T]) {
+        apply(weights, Source::InPlace, [factors], |w, [f]| w * f);
+    }
+
     /// Turns scores into exponentials and brings each query's maximum and sum up to date.
     ///
     /// `correction` gets what sums and products of the blocks before must be multiplied with.

@@ -13,6 +13,7 @@ const PLAIN: Attention = Attention {
     value_depth: 3,
     scale: 0.5,
     causal: false,
+    dropout: None,
 };
 
 fn square(batch: usize, time: usize, heads: usize, depth: usize, causal: bool) -> Attention {
@@ -26,6 +27,7 @@ fn square(batch: usize, time: usize, heads: usize, depth: usize, causal: bool) -
         value_depth: depth,
         scale: 1.0 / (depth as f64).sqrt(),
         causal,
+        dropout: None,
     }
 }
 
@@ -170,6 +172,30 @@ fn shared_keys() {
     check(Attention { kv_heads: 1, causal: true, ..shape }, Masked::No);
     // Few enough heads for three threads to take the gradient in two rounds, where one thread takes one.
     check(Attention { batch: 1, heads: 4, kv_heads: 1, queries: 130, keys: 530, causal: true, ..PLAIN }, Masked::No);
+}
+
+#[test]
+fn dropout() {
+    let key = Key { seed: 1, step: 2, stream: 3 };
+    let shape = Attention { dropout: Some(Dropout { rate: 0.3, key, first_sample: 5 }), ..PLAIN };
+    check(shape, Masked::No);
+    check(Attention { queries: 70, keys: 300, causal: true, ..shape }, Masked::No);
+    check(Attention { heads: 4, queries: 130, keys: 270, ..shape }, Masked::Keep([2, 1, 1, 270]));
+}
+
+#[test]
+fn dropout_leaves_out_as_many_as_it_says() {
+    let key = Key { seed: 7, step: 0, stream: 0 };
+    let dropout = Dropout { rate: 0.25, key, first_sample: 0 };
+    let mut factors = [0.0; 10_000];
+    dropout.factors(&PLAIN, [1, 1, 2, 0], &mut factors);
+    let left_out = factors.iter().filter(|&&f| f == 0.0).count();
+    assert!((2300..2700).contains(&left_out) && factors.contains(&(4.0 / 3.0)), "{left_out} of 10000");
+    // A sample's weights do not depend on where the slice of the batch begins.
+    let later = Dropout { first_sample: 1, ..dropout };
+    let mut again = [0.0; 10_000];
+    later.factors(&PLAIN, [0, 1, 2, 0], &mut again);
+    assert!(again == factors);
 }
 
 #[test]

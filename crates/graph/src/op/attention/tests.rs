@@ -3,10 +3,11 @@ use crate::gradients;
 use crate::op::check::{check_on, check_op, check_rejects, random};
 use plimsoll_tensor::Tensor;
 
-const PLAIN: Attention = Attention { scale: 0.7, causal: false, packed: false, mask: false };
+const PLAIN: Attention = Attention { scale: 0.7, causal: false, packed: false, mask: false, dropout: 0.0, stream: 0 };
 
 fn grad_of(op: &Attention, lse: bool) -> AttentionGrad {
-    AttentionGrad { scale: op.scale, causal: op.causal, packed: op.packed, lse, mask: op.mask }
+    let Attention { scale, causal, packed, mask, dropout, stream } = *op;
+    AttentionGrad { scale, causal, packed, lse, mask, dropout, stream }
 }
 
 /// Checks the gradient op's kernel on consistent inputs, those that the forward op gives.
@@ -83,12 +84,33 @@ fn the_gradient_through_a_mask_agrees_with_differences() {
 }
 
 #[test]
+fn dropout() {
+    let key = Tensor::from_f64(DType::I64, [2], &[3.0, 11.0]).unwrap();
+    for packed in [false, true] {
+        let op = Attention { dropout: 0.4, stream: 2, causal: true, packed, ..PLAIN };
+        let shapes: Vec<&[usize]> = if packed { vec![&[2, 5, 3, 2, 4]] } else { vec![&[2, 5, 2, 4]; 3] };
+        let mut inputs: Vec<Tensor> = (0..).zip(&shapes).map(|(i, s)| random(DType::F64, s, i)).collect();
+        inputs.push(key.clone());
+        check_on(op.clone(), &inputs, true);
+        check_grad(&op, &inputs, true);
+        if !packed {
+            inputs.insert(3, random(DType::Bool, &[1, 1, 5, 5], 2));
+            check_grad(&Attention { mask: true, ..op.clone() }, &inputs, false);
+        }
+    }
+    let op = Attention { dropout: 0.4, packed: true, ..PLAIN };
+    check_rejects(op, &[&[2, 5, 3, 2, 4], &[2]], "the key is i64[2] (seed and step), got f32[2]");
+    let op = Attention { dropout: 1.0, packed: true, ..PLAIN };
+    check_rejects(op, &[&[2, 5, 3, 2, 4], &[2]], "dropout 1 is not in [0, 1)");
+}
+
+#[test]
 fn a_learned_mask_is_refused_and_so_are_second_derivatives() {
     let mut g = Graph::new();
     let ty = TensorType::new(DType::F32, [1, 2, 1, 2]);
     let qkv = [g.input("q", ty), g.input("k", ty), g.input("v", ty)];
     let mask = g.input("mask", TensorType::new(DType::F32, [1, 1, 2, 2]));
-    let y = g.attention(qkv, Some(mask), 1.0, false).unwrap();
+    let y = g.attention(qkv, Look { mask: Some(mask), ..Look::scaled(1.0) }).unwrap();
     let error = gradients(&mut g, y, &[mask]).unwrap_err().to_string();
     assert_eq!(error, "attention has no gradient: its mask is a constant; stop the gradient there");
     let dq = gradients(&mut g, y, &[qkv[0]]).unwrap()[0].unwrap();
