@@ -97,18 +97,40 @@ impl Layer for BatchNorm {
         let moving_mean = t.variable("moving_mean", ty, Initializer::Zeros, Role::Statistic)?;
         let moving_variance = t.variable("moving_variance", ty, Initializer::Ones, Role::Statistic)?;
         let y = if t.training() {
-            let (y, mean, variance) = t.batch_norm(moved.value, gamma, beta, self.epsilon)?;
+            let [y, mean, variance] = t.batch_norm(moved.value, gamma, beta, self.epsilon)?;
             self.keep(t, moving_mean, mean)?;
             self.keep(t, moving_variance, variance)?;
             y
         } else {
-            t.normalize(moved.value, moving_mean, moving_variance, gamma, beta, self.epsilon)?
+            self.normalize(t, moved.value, [moving_mean, moving_variance], gamma, beta)?
         };
         moved.back(t, y)
     }
 }
 
 impl BatchNorm {
+    /// Normalises with given statistics.
+    fn normalize(
+        &self,
+        t: &mut Trace<'_>,
+        x: Value,
+        [mean, variance]: [Value; 2],
+        gamma: Option<Value>,
+        beta: Option<Value>,
+    ) -> Result<Value, Error> {
+        let slope = t.shift(variance, self.epsilon)?;
+        let mut slope = t.rsqrt(slope)?;
+        if let Some(gamma) = gamma {
+            slope = t.mul(slope, gamma)?;
+        }
+        let y = t.sub(x, mean)?;
+        let y = t.mul(y, slope)?;
+        Ok(match beta {
+            Some(beta) => t.add(y, beta)?,
+            None => y,
+        })
+    }
+
     /// Moves a running statistic towards the batch's.
     fn keep(&self, t: &mut Trace<'_>, moving: Value, now: Value) -> Result<(), Error> {
         let old = t.scale(moving, self.momentum)?;

@@ -86,7 +86,7 @@ impl Layer for GroupNorm {
             true => Some(t.weight("beta", [channels], self.beta_init.clone())?),
             false => None,
         };
-        let y = t.group_norm(moved.value, gamma, beta, groups, self.epsilon)?;
+        let y = t.group_norm(moved.value, groups, gamma, beta, self.epsilon)?;
         moved.back(t, y)
     }
 }
