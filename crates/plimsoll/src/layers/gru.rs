@@ -1,11 +1,12 @@
 //! Gated recurrent units.
 
-use super::recurrent::{Recurrent, Run, Sequence, StateDropout, States, Walk, drop_features, extent, unroll};
+use super::recurrent::{Recurrent, Run, Sequence, StateDropout, States, Walk, drop_features, extent, recur, unroll};
 use super::{Activation, Layer, positive};
 use crate::error::Error;
 use crate::init::Initializer;
 use crate::trace::Trace;
 use plimsoll_graph::Value;
+use plimsoll_graph::op::rnn::Cell;
 use plimsoll_tensor::Shape;
 
 /// Gated recurrent units (Cho et al., 2014), step by step, with the gates side by side in the order z, r, g:
@@ -186,9 +187,21 @@ impl Recurrent for GRU {
             inputs = t.add(inputs, bias)?;
         }
         let drop = StateDropout::new(t, kind, self.recurrent_dropout, Shape::new(&[extent.batch, units]))?;
-        let parts = Parts { recurrent, recurrent_bias, drop };
+        let usual = (self.activation, self.recurrent_activation) == (Activation::Tanh, Activation::Sigmoid);
         let backwards = self.go_backwards != sequence.reverse;
         let walk = Walk { sequence, extent, backwards, give_sequences: self.return_sequences };
+        if usual && self.reset_after && drop.is_none() && walk.suits_op() {
+            let bias = match recurrent_bias {
+                Some(bias) => bias,
+                None => {
+                    let dtype = t.dtype(recurrent);
+                    let zero = t.constant(0.0, dtype)?;
+                    t.broadcast(zero, [3 * units])?
+                }
+            };
+            return recur(t, &walk, Cell::Gru, inputs, recurrent, Some(bias));
+        }
+        let parts = Parts { recurrent, recurrent_bias, drop };
         unroll(t, &walk, inputs, |t, x, states| Ok(vec![self.step(t, x, states, &parts)?]))
     }
 
