@@ -12,7 +12,7 @@ use plimsoll::trace::{Role, Variables};
 use plimsoll::{Error, Graph, Mode, Tensor, Trace, Value};
 use plimsoll_budget::Budget;
 use plimsoll_exec::Engine;
-use plimsoll_graph::{gradients, interpret};
+use plimsoll_graph::{Split, gradients_from, interpret, propagate};
 use plimsoll_plan::{Options, StateLayout, plan};
 
 #[test]
@@ -45,6 +45,33 @@ fn by_the_engine() {
             |o: &plimsoll_graph::Output| Ok((o.name.clone(), engine.output(0, &o.name).map_err(|e| e.to_string())?));
         graph.outputs().iter().map(output).collect()
     });
+}
+
+/// Every layer can be run on slices of the batch: outputs and gradients of inputs are slices, gradients of weights add up.
+/// Only batch norm looks at the whole batch, while training.
+#[test]
+fn in_slices_of_the_batch() {
+    let mut failures = Vec::new();
+    for case in cases("layers") {
+        let graph = trace(&case).unwrap();
+        let inputs: Vec<(Value, Split)> = graph.inputs().map(|(v, _)| (v, Split::Axis(0))).collect();
+        let splits = propagate(&graph, &inputs);
+        let whole_batch = case.config.text("layer") == "BatchNormalization" && case.config.flag("training");
+        for output in graph.outputs() {
+            let weight = case.weights.iter().find(|w| output.name.ends_with(&format!("/{}", w.name)));
+            let wanted = match (whole_batch, weight) {
+                (true, _) => continue,
+                (false, Some(weight)) if weight.trainable => Split::Partial,
+                (false, Some(_)) => Split::Whole,
+                (false, None) => Split::Axis(0),
+            };
+            let found = splits[output.value.0 as usize];
+            if found != wanted {
+                failures.push(format!("{}: {} is {found:?}, expected {wanted:?}", case.name, output.name));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} fail:\n{}", failures.len(), failures.join("\n"));
 }
 
 /// Runs all cases and lists those that fail.
@@ -91,19 +118,16 @@ fn trace(case: &Case) -> Result<Graph, String> {
     if outputs.len() != output_grads.len() {
         return Err(format!("{} outputs, expected {}", outputs.len(), output_grads.len()));
     }
-    let mut seeds = Vec::new();
-    for (i, (&output, &grad)) in outputs.iter().zip(&output_grads).enumerate() {
+    for (i, &output) in outputs.iter().enumerate() {
         let name = if outputs.len() == 1 { "output".to_owned() } else { format!("output{i}") };
         t.output(&name, output);
-        let product = t.mul(output, grad).map_err(|e| e.to_string())?;
-        seeds.push(t.sum_all(product).map_err(|e| e.to_string())?);
     }
-    let total = seeds.iter().copied().reduce(|a, b| t.add(a, b).expect("two scalars")).expect("an output");
     let mut wrt: Vec<(String, Value)> = values.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect();
     wrt.retain(|(n, v)| !is_grad(n) && t.dtype(*v).is_float());
     wrt.extend(t.weights());
     let of: Vec<Value> = wrt.iter().map(|(_, v)| *v).collect();
-    let grads = gradients(&mut t, total, &of).map_err(|e| e.to_string())?;
+    let seeds: Vec<(Value, Value)> = outputs.into_iter().zip(output_grads).collect();
+    let grads = gradients_from(&mut t, &seeds, &of).map_err(|e| e.to_string())?;
     for ((name, _), grad) in wrt.iter().zip(grads) {
         let grad = grad.ok_or(format!("no gradient of {name}"))?;
         t.output(&format!("grad/{name}"), grad);
