@@ -1,5 +1,8 @@
 //! What layers without weights compute, and what layers say to inputs that do not suit them.
 
+#[path = "common/engine.rs"]
+mod engine;
+
 use plimsoll::layers::*;
 use plimsoll::trace::Variables;
 use plimsoll::{DType, Error, Mode, Tensor, TensorType, Trace};
@@ -11,7 +14,7 @@ fn counted(shape: &[usize]) -> Tensor {
     Tensor::from_f64(DType::F32, shape, &values).unwrap()
 }
 
-/// The layer's output and the gradient of its sum with respect to the first input.
+/// The layer's output and the gradient of its sum with respect to the first input, by definition; the engine gives the same.
 fn evaluate(layer: &dyn Layer, mode: Mode, inputs: &[&Tensor]) -> (Tensor, Tensor) {
     evaluate_with(layer, mode, inputs, &[])
 }
@@ -30,7 +33,13 @@ fn evaluate_with(layer: &dyn Layer, mode: Mode, inputs: &[&Tensor], weights: &[(
         names.iter().map(String::as_str).zip(inputs.iter().map(|&x| x.clone())).collect();
     given.extend(weights.iter().cloned());
     given.push(("random key", Tensor::from_slice([2], &[7i64, 3]).unwrap()));
-    let mut results = interpret(&t.finish(), &given).unwrap();
+    let graph = t.finish();
+    let mut results = interpret(&graph, &given).unwrap();
+    for (name, found) in engine::run(&graph, &given).unwrap() {
+        let expected = results[&name].to_f64();
+        let close = found.to_f64().iter().zip(&expected).all(|(f, e)| (f - e).abs() <= 1e-5 * e.abs().max(1.0));
+        assert!(close, "{}: the engine's {name} is {:?}, by definition {expected:?}", layer.kind(), found.to_f64());
+    }
     (results.remove("y").unwrap(), results.remove("dx").unwrap())
 }
 

@@ -4,47 +4,26 @@
 //! compared with what Keras computed in float32.
 
 mod common;
+#[path = "common/engine.rs"]
+mod engine;
 
 use common::{Case, Config, cases};
 use plimsoll::init::Initializer;
 use plimsoll::layers::*;
 use plimsoll::trace::{Role, Variables};
 use plimsoll::{Error, Graph, Mode, Tensor, Trace, Value};
-use plimsoll_budget::Budget;
-use plimsoll_exec::Engine;
 use plimsoll_graph::{Split, gradients_from, interpret, propagate};
-use plimsoll_plan::{Options, StateLayout, plan};
+use std::collections::BTreeMap;
 
 #[test]
 fn by_definition() {
-    check_all(1e-5, |graph, given| {
-        let results = interpret(graph, given).map_err(|e| e.to_string())?;
-        Ok(results.into_iter().collect())
-    });
+    check_all(1e-5, |graph, given| interpret(graph, given).map_err(|e| e.to_string()));
 }
 
-/// Planned, and run in float32 on two threads, with memory that was not written read as NaN.
+/// Planned, and run in float32.
 #[test]
 fn by_the_engine() {
-    check_all(2e-5, |graph, given| {
-        let state = StateLayout::new(graph.states().map(|(v, name)| (name, *graph.ty(v))));
-        let options = Options { threads: 2, ..Options::default() };
-        let plan = plan(graph, &state, &options).map_err(|e| e.to_string())?;
-        let budget = Budget::unlimited();
-        let mut engine = Engine::open(&budget, &state, vec![plan], 2).map_err(|e| e.to_string())?;
-        engine.set_poison(true);
-        for (name, tensor) in given {
-            if graph.states().any(|(_, n)| n == *name) {
-                engine.set_state(name, tensor).map_err(|e| e.to_string())?;
-            } else if graph.inputs().any(|(_, n)| n == *name) {
-                engine.set_input(0, name, tensor).map_err(|e| e.to_string())?;
-            }
-        }
-        engine.run(0).map_err(|e| e.to_string())?;
-        let output =
-            |o: &plimsoll_graph::Output| Ok((o.name.clone(), engine.output(0, &o.name).map_err(|e| e.to_string())?));
-        graph.outputs().iter().map(output).collect()
-    });
+    check_all(2e-5, engine::run);
 }
 
 /// Every layer can be run on slices of the batch: outputs and gradients of inputs are slices, gradients of weights add up.
@@ -75,7 +54,7 @@ fn in_slices_of_the_batch() {
 }
 
 /// Runs all cases and lists those that fail.
-fn check_all(tolerance: f64, run: impl Fn(&Graph, &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, String>) {
+fn check_all(tolerance: f64, run: impl Fn(&Graph, &[(&str, Tensor)]) -> Result<BTreeMap<String, Tensor>, String>) {
     let cases = cases("layers");
     assert_eq!(cases.len(), 156);
     let mut failures = Vec::new();
@@ -90,14 +69,14 @@ fn check_all(tolerance: f64, run: impl Fn(&Graph, &[(&str, Tensor)]) -> Result<V
 fn check(
     case: &Case,
     tolerance: f64,
-    run: impl Fn(&Graph, &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, String>,
+    run: impl Fn(&Graph, &[(&str, Tensor)]) -> Result<BTreeMap<String, Tensor>, String>,
 ) -> Result<(), String> {
     let graph = trace(case)?;
     let arrays = case.inputs.iter().chain(&case.weights);
     let given: Vec<(&str, Tensor)> = arrays.map(|a| (a.name.as_str(), a.tensor.clone())).collect();
     let results = run(&graph, &given)?;
     for expected in &case.expected {
-        let (_, found) = results.iter().find(|(n, _)| *n == expected.name).ok_or(format!("no {}", expected.name))?;
+        let found = results.get(&expected.name).ok_or(format!("no {}", expected.name))?;
         expected.compare(found, tolerance)?;
     }
     Ok(())

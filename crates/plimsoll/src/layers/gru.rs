@@ -18,13 +18,14 @@ use plimsoll_tensor::Shape;
 /// h' = z h + (1 - z) g
 /// ```
 ///
-/// The output and the state are `h'`. With [`GRU::reset_before`] the reset gate acts before the product: `g = tanh(xg + (r h) Rg)`, and
-/// there is one bias.
+/// The output and the state are `h'`. With [`GRU::reset_before`] the reset gate acts before the product:
+/// `g = tanh(xg + (r h) Rg)`, and there is one bias.
 ///
 /// # Shapes
 /// - inputs `x [batch, steps, features]` and, optionally, a state `[batch, units]` and a bool mask `[batch, steps]`
 /// - output `[batch, units]`, or `[batch, steps, units]` with [`GRU::return_sequences`]
-/// - weights `kernel [features, 3 units]`, `recurrent_kernel [units, 3 units]`, `bias [2, 3 units]` (reset before: `[3 units]`)
+/// - weights `kernel [features, 3 units]`, `recurrent_kernel [units, 3 units]`, `bias [2, 3 units]` (reset before:
+///   `[3 units]`)
 #[derive(Clone, Debug, PartialEq)]
 pub struct GRU {
     units: usize,

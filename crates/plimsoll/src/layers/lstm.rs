@@ -28,7 +28,10 @@ use plimsoll_tensor::{DType, Shape, Tensor};
 /// ```
 /// use plimsoll::layers::{Dense, LSTM};
 /// use plimsoll::model::Model;
-/// let model = Model::sequential([100, 8]).layer(LSTM::new(32).return_sequences()).layer(LSTM::new(32)).layer(Dense::new(1));
+/// let model = Model::sequential([100, 8])
+///     .layer(LSTM::new(32).return_sequences())
+///     .layer(LSTM::new(32))
+///     .layer(Dense::new(1));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct LSTM {

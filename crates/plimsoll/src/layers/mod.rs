@@ -1,7 +1,8 @@
 //! Layers: the parts of a model. One kind, one file.
 //!
-//! Names, defaults, layouts and the names of weights are Keras's: images are `[batch, height, width, channels]`, matrices
-//! `[in, out]`. Settings are given by builder methods: `Conv2D::new(32, 3).strides(2).activation(Activation::Relu)`.
+//! Names, defaults, layouts and the names of weights are Keras's: images are `[batch, height, width, channels]`,
+//! matrices `[in, out]`. Settings are given by builder methods:
+//! `Conv2D::new(32, 3).strides(2).activation(Activation::Relu)`.
 
 #[macro_use]
 mod settings;

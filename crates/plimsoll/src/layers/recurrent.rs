@@ -10,8 +10,8 @@ use plimsoll_tensor::{DType, Shape, TensorType};
 /// A layer that goes over a sequence with a state: [`LSTM`](super::LSTM), [`GRU`](super::GRU),
 /// [`SimpleRNN`](super::SimpleRNN).
 ///
-/// As a layer its inputs are `x`, then, each optional, the initial states and a mask. They are told apart by their types: a mask is
-/// bool. [`Recurrent::run`] takes them by name, and gives the last states besides the output.
+/// As a layer its inputs are `x`, then, each optional, the initial states and a mask. They are told apart by their
+/// types: a mask is bool. [`Recurrent::run`] takes them by name, and gives the last states besides the output.
 pub trait Recurrent: Layer {
     /// Goes over a sequence.
     ///
@@ -62,8 +62,8 @@ impl Sequence {
 /// What a recurrent layer gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The outputs of all steps, `[batch, steps, units]`, in the order they were made unless [`Sequence::in_order`], or that of
-    /// the last one, `[batch, units]`.
+    /// The outputs of all steps, `[batch, steps, units]`, in the order they were made unless [`Sequence::in_order`], or
+    /// that of the last one, `[batch, units]`.
     pub output: Value,
     /// The states after the last step, each `[batch, units]`.
     pub states: Vec<Value>,
@@ -118,14 +118,15 @@ pub(super) struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Whether [`recur`] gives what [`unroll`] would. At steps that do not count the op gives the state as it is; that is the output
-    /// before, unless there is none yet and the state was given.
+    /// Whether [`recur`] gives what [`unroll`] would. At steps that do not count the op gives the state as it is; that
+    /// is the output before, unless there is none yet and the state was given.
     pub(super) fn suits_op(&self) -> bool {
         self.sequence.mask.is_none() || self.sequence.initial.is_empty()
     }
 }
 
-/// Goes over all steps with one op. `projections` is `[batch, steps, gates * units]`; the activations are tanh and sigmoid.
+/// Goes over all steps with one op. `projections` is `[batch, steps, gates * units]`; the activations are tanh and
+/// sigmoid.
 pub(super) fn recur(
     t: &mut Trace<'_>,
     walk: &Walk<'_>,
@@ -166,8 +167,8 @@ pub(super) fn recur(
 /// The states before or after a step; none before the first one when all are zero.
 pub(super) type States = Option<Vec<Value>>;
 
-/// Writes out every step, for functions and settings that the op does not have. `inputs` is `[batch, steps, n]`, what a step needs of the sequence; `step` makes the states after a step,
-/// the output being the first of them.
+/// Writes out every step, for functions and settings that the op does not have. `inputs` is `[batch, steps, n]`, what a
+/// step needs of the sequence; `step` makes the states after a step, the output being the first of them.
 ///
 /// Zero states are not made: the first step leaves out what they would be multiplied with. So nothing here has the
 /// size of the batch without coming from the inputs, and the graph can be cut along it.
