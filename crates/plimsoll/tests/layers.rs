@@ -1,5 +1,8 @@
 //! What layers without weights compute, and what layers say to inputs that do not suit them.
 
+#[path = "common/engine.rs"]
+mod engine;
+
 use plimsoll::layers::*;
 use plimsoll::trace::Variables;
 use plimsoll::{DType, Error, Mode, Tensor, TensorType, Trace};
@@ -11,12 +14,12 @@ fn counted(shape: &[usize]) -> Tensor {
     Tensor::from_f64(DType::F32, shape, &values).unwrap()
 }
 
-/// The layer's output and the gradient of its sum with respect to the first input.
-fn evaluate(layer: &dyn Layer, mode: Mode, inputs: &[Tensor]) -> (Tensor, Tensor) {
+/// The layer's output and the gradient of its sum with respect to the first input, by definition; the engine gives the same.
+fn evaluate(layer: &dyn Layer, mode: Mode, inputs: &[&Tensor]) -> (Tensor, Tensor) {
     evaluate_with(layer, mode, inputs, &[])
 }
 
-fn evaluate_with(layer: &dyn Layer, mode: Mode, inputs: &[Tensor], weights: &[(&str, Tensor)]) -> (Tensor, Tensor) {
+fn evaluate_with(layer: &dyn Layer, mode: Mode, inputs: &[&Tensor], weights: &[(&str, Tensor)]) -> (Tensor, Tensor) {
     let mut variables = Variables::new();
     let mut t = Trace::new(&mut variables, mode);
     let names: Vec<String> = (0..inputs.len()).map(|i| format!("x{i}")).collect();
@@ -26,15 +29,22 @@ fn evaluate_with(layer: &dyn Layer, mode: Mode, inputs: &[Tensor], weights: &[(&
     let sum = t.sum_all(y).unwrap();
     let dx = gradients(&mut t, sum, &values[..1]).unwrap()[0].expect("the output depends on the input");
     t.output("dx", dx);
-    let mut given: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(inputs.iter().cloned()).collect();
+    let mut given: Vec<(&str, Tensor)> =
+        names.iter().map(String::as_str).zip(inputs.iter().map(|&x| x.clone())).collect();
     given.extend(weights.iter().cloned());
     given.push(("random key", Tensor::from_slice([2], &[7i64, 3]).unwrap()));
-    let mut results = interpret(&t.finish(), &given).unwrap();
+    let graph = t.finish();
+    let mut results = interpret(&graph, &given).unwrap();
+    for (name, found) in engine::run(&graph, &given).unwrap() {
+        let expected = results[&name].to_f64();
+        let close = found.to_f64().iter().zip(&expected).all(|(f, e)| (f - e).abs() <= 1e-5 * e.abs().max(1.0));
+        assert!(close, "{}: the engine's {name} is {:?}, by definition {expected:?}", layer.kind(), found.to_f64());
+    }
     (results.remove("y").unwrap(), results.remove("dx").unwrap())
 }
 
 #[track_caller]
-fn check(layer: impl Layer, inputs: &[Tensor], shape: &[usize], values: &[f64]) {
+fn check(layer: impl Layer, inputs: &[&Tensor], shape: &[usize], values: &[f64]) {
     let (y, _) = evaluate(&layer, Mode::Evaluate, inputs);
     assert_eq!(y.shape().dims(), shape);
     let close = y.to_f64().iter().zip(values).all(|(a, b)| (a - b).abs() <= 1e-6 * b.abs().max(1.0));
@@ -62,39 +72,39 @@ fn f32s(shape: &[usize]) -> TensorType {
 fn shapes() {
     let x = counted(&[2, 2, 3]);
     let all: Vec<f64> = (0..12).map(f64::from).collect();
-    check(Flatten::new(), &[x.clone()], &[2, 6], &all);
-    check(Flatten::new(), &[counted(&[2])], &[2, 1], &[0.0, 1.0]);
-    check(Reshape::new([3, 2]), &[x.clone()], &[2, 3, 2], &all);
-    check(Reshape::new([-1, 1, 2]), &[x.clone()], &[2, 3, 1, 2], &all);
-    check(Permute::new([2, 1]), &[x.clone()], &[2, 3, 2], &[0., 3., 1., 4., 2., 5., 6., 9., 7., 10., 8., 11.]);
-    check(RepeatVector::new(2), &[counted(&[2, 2])], &[2, 2, 2], &[0., 1., 0., 1., 2., 3., 2., 3.]);
-    check(Rescaling::new(0.5).offset(1.0), &[counted(&[3])], &[3], &[1.0, 1.5, 2.0]);
+    check(Flatten::new(), &[&x], &[2, 6], &all);
+    check(Flatten::new(), &[&counted(&[2])], &[2, 1], &[0.0, 1.0]);
+    check(Reshape::new([3, 2]), &[&x], &[2, 3, 2], &all);
+    check(Reshape::new([-1, 1, 2]), &[&x], &[2, 3, 1, 2], &all);
+    check(Permute::new([2, 1]), &[&x], &[2, 3, 2], &[0., 3., 1., 4., 2., 5., 6., 9., 7., 10., 8., 11.]);
+    check(RepeatVector::new(2), &[&counted(&[2, 2])], &[2, 2, 2], &[0., 1., 0., 1., 2., 3., 2., 3.]);
+    check(Rescaling::new(0.5).offset(1.0), &[&counted(&[3])], &[3], &[1.0, 1.5, 2.0]);
 }
 
 #[test]
 fn margins() {
     let x = counted(&[1, 2, 2, 1]);
-    check(ZeroPadding1D::new([(1, 0)]), &[counted(&[1, 2, 1])], &[1, 3, 1], &[0., 0., 1.]);
-    check(ZeroPadding2D::new([(0, 1), (1, 0)]), &[x.clone()], &[1, 3, 3, 1], &[0., 0., 1., 0., 2., 3., 0., 0., 0.]);
-    check(Cropping2D::new([(1, 0), (0, 1)]), &[x.clone()], &[1, 1, 1, 1], &[2.]);
+    check(ZeroPadding1D::new([(1, 0)]), &[&counted(&[1, 2, 1])], &[1, 3, 1], &[0., 0., 1.]);
+    check(ZeroPadding2D::new([(0, 1), (1, 0)]), &[&x], &[1, 3, 3, 1], &[0., 0., 1., 0., 2., 3., 0., 0., 0.]);
+    check(Cropping2D::new([(1, 0), (0, 1)]), &[&x], &[1, 1, 1, 1], &[2.]);
     let padded = counted(&[1, 4, 4, 4, 1]);
-    check(Cropping3D::new(1), &[padded], &[1, 2, 2, 2, 1], &[21., 22., 25., 26., 37., 38., 41., 42.]);
+    check(Cropping3D::new(1), &[&padded], &[1, 2, 2, 2, 1], &[21., 22., 25., 26., 37., 38., 41., 42.]);
 }
 
 #[test]
 fn enlarged_images() {
-    check(UpSampling1D::new(2), &[counted(&[1, 2, 2])], &[1, 4, 2], &[0., 1., 0., 1., 2., 3., 2., 3.]);
+    check(UpSampling1D::new(2), &[&counted(&[1, 2, 2])], &[1, 4, 2], &[0., 1., 0., 1., 2., 3., 2., 3.]);
     let wide = [0., 0., 0., 1., 1., 1., 0., 0., 0., 1., 1., 1.];
-    check(UpSampling2D::new([2, 3]), &[counted(&[1, 1, 2, 1])], &[1, 2, 6, 1], &wide);
-    check(UpSampling3D::new([1, 1, 2]), &[counted(&[1, 1, 1, 2, 1])], &[1, 1, 1, 4, 1], &[0., 0., 1., 1.]);
-    let (_, dx) = evaluate(&UpSampling2D::new([2, 3]), Mode::Evaluate, &[counted(&[1, 1, 2, 1])]);
+    check(UpSampling2D::new([2, 3]), &[&counted(&[1, 1, 2, 1])], &[1, 2, 6, 1], &wide);
+    check(UpSampling3D::new([1, 1, 2]), &[&counted(&[1, 1, 1, 2, 1])], &[1, 1, 1, 4, 1], &[0., 0., 1., 1.]);
+    let (_, dx) = evaluate(&UpSampling2D::new([2, 3]), Mode::Evaluate, &[&counted(&[1, 1, 2, 1])]);
     assert_eq!(dx.to_f64(), [6.0, 6.0]);
 }
 
 #[test]
 fn merging() {
     let (a, b) = (counted(&[1, 3]), Tensor::from_slice([1, 3], &[2.0f32, -1.0, 0.5]).unwrap());
-    let both = [a.clone(), b];
+    let both = [&a, &b];
     check(Add::new(), &both, &[1, 3], &[2.0, 0.0, 2.5]);
     check(Subtract::new(), &both, &[1, 3], &[-2.0, 2.0, 1.5]);
     check(Multiply::new(), &both, &[1, 3], &[0.0, -1.0, 1.0]);
@@ -103,19 +113,19 @@ fn merging() {
     check(Minimum::new(), &both, &[1, 3], &[0.0, -1.0, 0.5]);
     check(Concatenate::new(), &both, &[1, 6], &[0.0, 1.0, 2.0, 2.0, -1.0, 0.5]);
     check(Concatenate::new().axis(0), &both, &[2, 3], &[0.0, 1.0, 2.0, 2.0, -1.0, 0.5]);
-    check(Add::new(), &[a.clone(), a.clone(), a], &[1, 3], &[0.0, 3.0, 6.0]);
+    check(Add::new(), &[&a, &a, &a], &[1, 3], &[0.0, 3.0, 6.0]);
 }
 
 #[test]
 fn layers_of_layers() {
     let double = || Function::new(|t, inputs| Ok(t.scale(inputs[0], 2.0)?));
-    check(double(), &[counted(&[1, 3])], &[1, 3], &[0.0, 2.0, 4.0]);
-    check(Chain::new().layer(double()).layer(double()), &[counted(&[1, 3])], &[1, 3], &[0.0, 4.0, 8.0]);
-    check(Residual::new().layer(double()).layer(double()), &[counted(&[1, 3])], &[1, 3], &[0.0, 5.0, 10.0]);
+    check(double(), &[&counted(&[1, 3])], &[1, 3], &[0.0, 2.0, 4.0]);
+    check(Chain::new().layer(double()).layer(double()), &[&counted(&[1, 3])], &[1, 3], &[0.0, 4.0, 8.0]);
+    check(Residual::new().layer(double()).layer(double()), &[&counted(&[1, 3])], &[1, 3], &[0.0, 5.0, 10.0]);
     let first = |_: usize| Function::new(|t, inputs| Ok(t.slice_axis(inputs[0], 1, 0, 1)?));
     let narrow = Residual::new().layer(first(0)).shortcut(first(1)).activation(Activation::Exponential);
-    check(narrow, &[counted(&[2, 3])], &[2, 1], &[1.0, 6f64.exp()]);
-    check(TimeDistributed::new(Flatten::new()), &[counted(&[1, 2, 2, 1])], &[1, 2, 2], &[0.0, 1.0, 2.0, 3.0]);
+    check(narrow, &[&counted(&[2, 3])], &[2, 1], &[1.0, 6f64.exp()]);
+    check(TimeDistributed::new(Flatten::new()), &[&counted(&[1, 2, 2, 1])], &[1, 2, 2], &[0.0, 1.0, 2.0, 3.0]);
 }
 
 #[test]
@@ -133,10 +143,10 @@ fn names_inside_layers() {
 #[test]
 fn nothing_is_dropped_outside_training() {
     let x = counted(&[2, 3]);
-    check(Dropout::new(0.5), &[x.clone()], &[2, 3], &x.to_f64());
-    check(GaussianNoise::new(0.5), &[x.clone()], &[2, 3], &x.to_f64());
-    check(SpatialDropout1D::new(0.5), &[counted(&[1, 2, 2])], &[1, 2, 2], &[0.0, 1.0, 2.0, 3.0]);
-    let (y, _) = evaluate(&Dropout::new(0.0), Mode::Train, &[x.clone()]);
+    check(Dropout::new(0.5), &[&x], &[2, 3], &x.to_f64());
+    check(GaussianNoise::new(0.5), &[&x], &[2, 3], &x.to_f64());
+    check(SpatialDropout1D::new(0.5), &[&counted(&[1, 2, 2])], &[1, 2, 2], &[0.0, 1.0, 2.0, 3.0]);
+    let (y, _) = evaluate(&Dropout::new(0.0), Mode::Train, &[&x]);
     assert_eq!(y.to_f64(), x.to_f64());
 }
 
@@ -144,20 +154,20 @@ fn nothing_is_dropped_outside_training() {
 #[test]
 fn dropout_while_training() {
     let ones = Tensor::from_f64(DType::F32, [100, 100], &[1.0; 10_000]).unwrap();
-    let (y, dx) = evaluate(&Dropout::new(0.2), Mode::Train, &[ones.clone()]);
+    let (y, dx) = evaluate(&Dropout::new(0.2), Mode::Train, &[&ones]);
     assert_eq!(y.to_f64(), dx.to_f64());
     assert!(y.to_f64().iter().all(|&v| v == 0.0 || (v - 1.25).abs() < 1e-6));
     let kept = y.to_f64().iter().filter(|&&v| v != 0.0).count();
     // Four standard deviations: sqrt(10000 * 0.2 * 0.8) = 40.
     assert!((7840..=8160).contains(&kept), "{kept} of 10000 kept");
-    let (none, _) = evaluate(&Dropout::new(1.0), Mode::Train, &[ones]);
+    let (none, _) = evaluate(&Dropout::new(1.0), Mode::Train, &[&ones]);
     assert!(none.to_f64().iter().all(|&v| v == 0.0));
 }
 
 #[test]
 fn spatial_dropout_drops_channels() {
     let ones = Tensor::from_f64(DType::F32, [20, 4, 4, 10], &[1.0; 3200]).unwrap();
-    let (y, _) = evaluate(&SpatialDropout2D::new(0.5), Mode::Train, &[ones]);
+    let (y, _) = evaluate(&SpatialDropout2D::new(0.5), Mode::Train, &[&ones]);
     let y = y.to_f64();
     let mut kept = 0;
     for sample in y.chunks(160) {
@@ -173,7 +183,7 @@ fn spatial_dropout_drops_channels() {
 #[test]
 fn noise_has_the_given_deviation() {
     let zeros = Tensor::zeros(DType::F32, [100, 100]);
-    let (y, dx) = evaluate(&GaussianNoise::new(0.5), Mode::Train, &[zeros]);
+    let (y, dx) = evaluate(&GaussianNoise::new(0.5), Mode::Train, &[&zeros]);
     let y = y.to_f64();
     let mean = y.iter().sum::<f64>() / 1e4;
     let deviation = (y.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 1e4).sqrt();
@@ -411,8 +421,8 @@ fn normalisations_over_other_axes() {
         ),
     ];
     for (direct, last) in pairs {
-        let (a, da) = evaluate_with(&*direct, Mode::Train, &[x.clone()], &statistics(3));
-        let (b, db) = evaluate_with(&around(last), Mode::Train, &[x.clone()], &statistics(3));
+        let (a, da) = evaluate_with(&*direct, Mode::Train, &[&x], &statistics(3));
+        let (b, db) = evaluate_with(&around(last), Mode::Train, &[&x], &statistics(3));
         assert_eq!((a.to_f64(), da.to_f64()), (b.to_f64(), db.to_f64()), "{}", direct.kind());
     }
 }
@@ -441,7 +451,7 @@ fn attention_with_dropout() {
     let x =
         Tensor::from_f64(DType::F32, [2, 3, 4], &counted(&[24]).to_f64().iter().map(|v| v.sin()).collect::<Vec<_>>());
     let mask = Tensor::from_f64(DType::Bool, [2, 3], &[1.0, 1.0, 0.0, 1.0, 1.0, 1.0]).unwrap();
-    let inputs = [x.unwrap(), mask];
+    let inputs = [&x.unwrap(), &mask];
     for causal in [false, true] {
         let layer = MultiHeadAttention::new(2, 3).no_bias();
         let layer = if causal { layer.causal() } else { layer };
@@ -450,6 +460,59 @@ fn attention_with_dropout() {
         let close = |a: &Tensor, b: &Tensor| a.to_f64().iter().zip(b.to_f64()).all(|(a, b)| (a - b).abs() < 1e-6);
         assert!(close(&a, &b) && close(&da, &db), "causal: {causal}");
     }
+}
+
+/// Steps written out, which leaving out next to nothing of the state asks for, give what the op gives.
+#[test]
+fn recurrent_ops_and_written_out_steps_agree() {
+    let smooth = |shape: &[usize], salt: f64| {
+        let values: Vec<f64> = counted(shape).to_f64().iter().map(|v| (v * 1.7 + salt).sin()).collect();
+        Tensor::from_f64(DType::F32, shape, &values).unwrap()
+    };
+    let x = smooth(&[2, 4, 3], 0.5);
+    let mask = Tensor::from_f64(DType::Bool, [2, 4], &[0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0]).unwrap();
+    let state = smooth(&[2, 5], 2.0);
+    let weights = |gates: usize| {
+        let bias: &[usize] = if gates == 3 { &[2, 15] } else { &[5 * gates] };
+        let (kernel, recurrent) = (smooth(&[3, 5 * gates], 1.0), smooth(&[5, 5 * gates], 3.0));
+        let own = [("kernel", kernel), ("recurrent_kernel", recurrent), ("bias", smooth(bias, 4.0))];
+        let prefixed = |way: &str| own.clone().map(|(name, value)| (format!("{way}{name}"), value));
+        ["", "forward/", "backward/"].map(prefixed).concat()
+    };
+    let check = |gates: usize, op: &dyn Layer, steps: &dyn Layer, inputs: &[&Tensor]| {
+        let weights = weights(gates);
+        let weights: Vec<(&str, Tensor)> = weights.iter().map(|(n, v)| (n.as_str(), v.clone())).collect();
+        for mode in [Mode::Train, Mode::Evaluate] {
+            let (a, da) = evaluate_with(op, mode, inputs, &weights);
+            let (b, db) = evaluate_with(steps, mode, inputs, &weights);
+            let close = |a: &Tensor, b: &Tensor| {
+                a.shape() == b.shape() && a.to_f64().iter().zip(b.to_f64()).all(|(a, b)| (a - b).abs() < 1e-6)
+            };
+            assert!(close(&a, &b) && close(&da, &db), "{} with {} inputs, {mode:?}", op.kind(), inputs.len());
+        }
+    };
+    macro_rules! check_all {
+        ($layer:ident, $gates:expr, $states:expr) => {{
+            let given: Vec<&Tensor> = std::iter::once(&x).chain((0..$states).map(|_| &state)).collect();
+            let one = |layer: $layer, steps: $layer| {
+                check($gates, &layer, &steps, &[&x]);
+                check($gates, &layer, &steps, &[&x, &mask]);
+                check($gates, &layer, &steps, &given);
+                check($gates, &layer, &steps, &[&given[..], &[&mask]].concat());
+                let (layer, steps) = (Bidirectional::new(layer), Bidirectional::new(steps));
+                check($gates, &layer, &steps, &[&x]);
+                check($gates, &layer, &steps, &[&x, &mask]);
+            };
+            let written_out = |layer: $layer| layer.recurrent_dropout(1e-12);
+            for layer in [$layer::new(5), $layer::new(5).return_sequences()] {
+                one(layer.clone(), written_out(layer.clone()));
+                one(layer.clone().go_backwards(), written_out(layer.go_backwards()));
+            }
+        }};
+    }
+    check_all!(LSTM, 4, 2);
+    check_all!(GRU, 3, 1);
+    check_all!(SimpleRNN, 1, 1);
 }
 
 #[test]

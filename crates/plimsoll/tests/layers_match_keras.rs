@@ -4,51 +4,57 @@
 //! compared with what Keras computed in float32.
 
 mod common;
+#[path = "common/engine.rs"]
+mod engine;
 
 use common::{Case, Config, cases};
 use plimsoll::init::Initializer;
 use plimsoll::layers::*;
 use plimsoll::trace::{Role, Variables};
 use plimsoll::{Error, Graph, Mode, Tensor, Trace, Value};
-use plimsoll_budget::Budget;
-use plimsoll_exec::Engine;
-use plimsoll_graph::{gradients, interpret};
-use plimsoll_plan::{Options, StateLayout, plan};
+use plimsoll_graph::{Split, gradients_from, interpret, propagate};
+use std::collections::BTreeMap;
 
 #[test]
 fn by_definition() {
-    check_all(1e-5, |graph, given| {
-        let results = interpret(graph, given).map_err(|e| e.to_string())?;
-        Ok(results.into_iter().collect())
-    });
+    check_all(1e-5, |graph, given| interpret(graph, given).map_err(|e| e.to_string()));
 }
 
-/// Planned, and run in float32 on two threads, with memory that was not written read as NaN.
+/// Planned, and run in float32.
 #[test]
 fn by_the_engine() {
-    check_all(2e-5, |graph, given| {
-        let state = StateLayout::new(graph.states().map(|(v, name)| (name, *graph.ty(v))));
-        let options = Options { threads: 2, ..Options::default() };
-        let plan = plan(graph, &state, &options).map_err(|e| e.to_string())?;
-        let budget = Budget::unlimited();
-        let mut engine = Engine::open(&budget, &state, vec![plan], 2).map_err(|e| e.to_string())?;
-        engine.set_poison(true);
-        for (name, tensor) in given {
-            if graph.states().any(|(_, n)| n == *name) {
-                engine.set_state(name, tensor).map_err(|e| e.to_string())?;
-            } else if graph.inputs().any(|(_, n)| n == *name) {
-                engine.set_input(0, name, tensor).map_err(|e| e.to_string())?;
+    check_all(2e-5, engine::run);
+}
+
+/// Every layer can be run on slices of the batch: outputs and gradients of inputs are slices, gradients of weights add up.
+/// Only batch norm looks at the whole batch, while training.
+#[test]
+fn in_slices_of_the_batch() {
+    let mut failures = Vec::new();
+    for case in cases("layers") {
+        let graph = trace(&case).unwrap();
+        let inputs: Vec<(Value, Split)> = graph.inputs().map(|(v, _)| (v, Split::Axis(0))).collect();
+        let splits = propagate(&graph, &inputs);
+        let whole_batch = case.config.text("layer") == "BatchNormalization" && case.config.flag("training");
+        for output in graph.outputs() {
+            let weight = case.weights.iter().find(|w| output.name.ends_with(&format!("/{}", w.name)));
+            let wanted = match (whole_batch, weight) {
+                (true, _) => continue,
+                (false, Some(weight)) if weight.trainable => Split::Partial,
+                (false, Some(_)) => Split::Whole,
+                (false, None) => Split::Axis(0),
+            };
+            let found = splits[output.value.0 as usize];
+            if found != wanted {
+                failures.push(format!("{}: {} is {found:?}, expected {wanted:?}", case.name, output.name));
             }
         }
-        engine.run(0).map_err(|e| e.to_string())?;
-        let output =
-            |o: &plimsoll_graph::Output| Ok((o.name.clone(), engine.output(0, &o.name).map_err(|e| e.to_string())?));
-        graph.outputs().iter().map(output).collect()
-    });
+    }
+    assert!(failures.is_empty(), "{} fail:\n{}", failures.len(), failures.join("\n"));
 }
 
 /// Runs all cases and lists those that fail.
-fn check_all(tolerance: f64, run: impl Fn(&Graph, &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, String>) {
+fn check_all(tolerance: f64, run: impl Fn(&Graph, &[(&str, Tensor)]) -> Result<BTreeMap<String, Tensor>, String>) {
     let cases = cases("layers");
     assert_eq!(cases.len(), 156);
     let mut failures = Vec::new();
@@ -63,14 +69,14 @@ fn check_all(tolerance: f64, run: impl Fn(&Graph, &[(&str, Tensor)]) -> Result<V
 fn check(
     case: &Case,
     tolerance: f64,
-    run: impl Fn(&Graph, &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, String>,
+    run: impl Fn(&Graph, &[(&str, Tensor)]) -> Result<BTreeMap<String, Tensor>, String>,
 ) -> Result<(), String> {
     let graph = trace(case)?;
     let arrays = case.inputs.iter().chain(&case.weights);
     let given: Vec<(&str, Tensor)> = arrays.map(|a| (a.name.as_str(), a.tensor.clone())).collect();
     let results = run(&graph, &given)?;
     for expected in &case.expected {
-        let (_, found) = results.iter().find(|(n, _)| *n == expected.name).ok_or(format!("no {}", expected.name))?;
+        let found = results.get(&expected.name).ok_or(format!("no {}", expected.name))?;
         expected.compare(found, tolerance)?;
     }
     Ok(())
@@ -91,19 +97,16 @@ fn trace(case: &Case) -> Result<Graph, String> {
     if outputs.len() != output_grads.len() {
         return Err(format!("{} outputs, expected {}", outputs.len(), output_grads.len()));
     }
-    let mut seeds = Vec::new();
-    for (i, (&output, &grad)) in outputs.iter().zip(&output_grads).enumerate() {
+    for (i, &output) in outputs.iter().enumerate() {
         let name = if outputs.len() == 1 { "output".to_owned() } else { format!("output{i}") };
         t.output(&name, output);
-        let product = t.mul(output, grad).map_err(|e| e.to_string())?;
-        seeds.push(t.sum_all(product).map_err(|e| e.to_string())?);
     }
-    let total = seeds.iter().copied().reduce(|a, b| t.add(a, b).expect("two scalars")).expect("an output");
     let mut wrt: Vec<(String, Value)> = values.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect();
     wrt.retain(|(n, v)| !is_grad(n) && t.dtype(*v).is_float());
     wrt.extend(t.weights());
     let of: Vec<Value> = wrt.iter().map(|(_, v)| *v).collect();
-    let grads = gradients(&mut t, total, &of).map_err(|e| e.to_string())?;
+    let seeds: Vec<(Value, Value)> = outputs.into_iter().zip(output_grads).collect();
+    let grads = gradients_from(&mut t, &seeds, &of).map_err(|e| e.to_string())?;
     for ((name, _), grad) in wrt.iter().zip(grads) {
         let grad = grad.ok_or(format!("no gradient of {name}"))?;
         t.output(&format!("grad/{name}"), grad);

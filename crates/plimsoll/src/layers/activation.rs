@@ -93,7 +93,7 @@ impl Activation {
         "log_softmax",
     ];
 
-    /// The function that Keras calls so; `gelu_tanh` is gelu in its approximate form.
+    /// The function that Keras calls so; `gelu_tanh` is gelu in its approximate form, `gelu_erf` the exact one.
     ///
     /// # Errors
     /// When there is none.

@@ -15,16 +15,18 @@ use plimsoll_tensor::{DType, Shape};
 /// y = softmax(q k^T / sqrt(key_dim) + mask) v
 /// ```
 ///
-/// and the heads' results together are projected to the output. The scores are not kept in memory, unless they are dropped out.
+/// and the heads' results together are projected to the output. The scores are not kept in memory, unless they are
+/// dropped out.
 ///
 /// # Shapes
-/// - inputs `query [batch, queries, features]`, then `value [batch, keys, ..]` (by default the query), then `key [batch, keys, ..]`
-///   (by default the value), then, if there is one, a bool mask that says which keys a query sees: `[batch, queries, keys]`,
-///   `[batch, keys]` for all queries, or `[batch, heads, queries, keys]`, where all but the last size may be 1
+/// - inputs `query [batch, queries, features]`, then `value [batch, keys, ..]` (by default the query), then
+///   `key [batch, keys, ..]` (by default the value), then, if there is one, a bool mask that says which keys a query
+///   sees: `[batch, queries, keys]`, `[batch, keys]` for all queries, or `[batch, heads, queries, keys]`, where all but
+///   the last size may be 1
 /// - output `[batch, queries, output_size]`, where the size is by default that of the query's features
-/// - weights `query/kernel [features, heads, key_dim]`, `key/kernel [.., heads, key_dim]`, `value/kernel [.., heads, value_dim]`,
-///   `attention_output/kernel [heads, value_dim, output_size]`, and biases `query/bias [heads, key_dim]`, .., `attention_output/bias
-///   [output_size]`
+/// - weights `query/kernel [features, heads, key_dim]`, `key/kernel [.., heads, key_dim]`,
+///   `value/kernel [.., heads, value_dim]`, `attention_output/kernel [heads, value_dim, output_size]`, and biases
+///   `query/bias [heads, key_dim]`, .., `attention_output/bias [output_size]`
 ///
 /// A query that sees no key gets zeros from the heads.
 ///

@@ -8,20 +8,21 @@ use crate::trace::{Role, Trace};
 use plimsoll_graph::Value;
 use plimsoll_tensor::{DType, TensorType};
 
-/// Batch normalisation (Ioffe and Szegedy, 2015): each channel is given mean 0 and variance 1 over the batch (and over the
-/// cells of an image), then scaled and shifted,
+/// Batch normalisation (Ioffe and Szegedy, 2015): each channel is given mean 0 and variance 1 over the batch (and over
+/// the cells of an image), then scaled and shifted,
 ///
 /// ```text
 /// y = gamma (x - mean) / sqrt(variance + epsilon) + beta
 /// ```
 ///
 /// While training, mean and variance are those of the batch, and running ones are kept:
-/// `moving = momentum moving + (1 - momentum) batch's`, with the variance divided by the number of elements. Otherwise the running ones
-/// are used.
+/// `moving = momentum moving + (1 - momentum) batch's`, with the variance divided by the number of elements. Otherwise
+/// the running ones are used.
 ///
 /// # Shapes
 /// - input and output `[batch, .., channels]`
-/// - weights `gamma`, `beta`, `moving_mean`, `moving_variance`, each `[channels]`; the latter two are not learned by gradients
+/// - weights `gamma`, `beta`, `moving_mean`, `moving_variance`, each `[channels]`; the latter two are not learned by
+///   gradients
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchNorm {
     axis: isize,

@@ -65,13 +65,10 @@ impl Layer for Bidirectional {
         }
         let sequences = self.inner.gives_sequences();
         let (for_forward, for_backward) = all.initial.split_at(all.initial.len() / 2);
-        let forward = Sequence { initial: for_forward.to_vec(), zero_masked: sequences, ..all };
+        let forward = Sequence { initial: for_forward.to_vec(), in_order: true, zero_masked: sequences, ..all };
         let backward = Sequence { initial: for_backward.to_vec(), reverse: true, ..forward.clone() };
         let a = t.scope("forward", |t| self.inner.run(t, &forward))?.output;
-        let mut b = t.scope("backward", |t| self.inner.run(t, &backward))?.output;
-        if sequences {
-            b = t.flip(b, &[1])?;
-        }
+        let b = t.scope("backward", |t| self.inner.run(t, &backward))?.output;
         Ok(match self.merge_mode {
             MergeMode::Concat => {
                 let last = t.shape(a).rank() - 1;

@@ -15,12 +15,12 @@ use plimsoll_tensor::Shape;
 /// y[o, c] = activation(bias[c] + sum over k, i of x[o * stride + k * dilation - before, i] * kernel[k, i, c])
 /// ```
 ///
-/// where `before` cells of padding stand before the input. With groups, the channels are cut into as many groups that do not see each
-/// other.
+/// where `before` cells of padding stand before the input. With groups, the channels are cut into as many groups that
+/// do not see each other.
 ///
 /// # Shapes
-/// - input `[batch, s.., in]`, output `[batch, o.., filters]`, where `o` is `(s - reach) / stride + 1` rounded down with padding
-///   valid (`reach = (size - 1) * dilation + 1`), and `s / stride` rounded up with padding same or causal
+/// - input `[batch, s.., in]`, output `[batch, o.., filters]`, where `o` is `(s - reach) / stride + 1` rounded down
+///   with padding valid (`reach = (size - 1) * dilation + 1`), and `s / stride` rounded up with padding same or causal
 /// - weights `kernel [size.., in / groups, filters]`, `bias [filters]`
 ///
 /// ```

@@ -107,10 +107,10 @@ impl<const N: usize> Layer for ConvTranspose<N> {
             let Some(output) = self.output(i, shape[i + 1]) else {
                 let (size, stride, dilation) = (self.kernel_size.0[i], self.strides.0[i], self.dilation.0[i]);
                 let axis = image_axes(N)[i + 1];
-                let message = format!(
-                    "a window of {size} with stride {stride} and dilation {dilation} along {axis} {}: each must be positive, and not too large",
-                    shape[i + 1]
-                );
+                let cells = shape[i + 1];
+                let given =
+                    format!("a window of {size} with stride {stride} and dilation {dilation} along {axis} {cells}");
+                let message = format!("{given}: each must be positive, and not too large");
                 return Err(refuse(t, kind, message));
             };
             large.dims_mut()[i + 1] = output;

@@ -7,8 +7,8 @@ use crate::init::Initializer;
 use crate::trace::Trace;
 use plimsoll_graph::Value;
 
-/// Convolution of each channel by itself, `depth_multiplier` times with different weights. Output channel `i * multiplier + m`
-/// comes from input channel `i`.
+/// Convolution of each channel by itself, `depth_multiplier` times with different weights. Output channel
+/// `i * multiplier + m` comes from input channel `i`.
 ///
 /// # Shapes
 /// - input `[batch, s.., in]`, output `[batch, o.., in * depth_multiplier]`, with `o` as in [`Conv`](super::Conv)

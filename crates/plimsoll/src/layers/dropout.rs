@@ -6,8 +6,8 @@ use crate::trace::Trace;
 use plimsoll_graph::Value;
 use plimsoll_tensor::{DType, Shape, TensorType};
 
-/// Sets elements to 0 with the given probability and scales the others up, `y = x / (1 - rate)`, so that the expected value
-/// stays; only while training.
+/// Sets elements to 0 with the given probability and scales the others up, `y = x / (1 - rate)`, so that the expected
+/// value stays; only while training.
 ///
 /// No mask is stored: the random numbers are a function of the step and the element's place, computed anew where the
 /// gradient needs them.

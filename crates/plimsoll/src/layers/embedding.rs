@@ -20,7 +20,10 @@ use plimsoll_tensor::DType;
 /// use plimsoll::layers::{Dense, Embedding, LSTM};
 /// use plimsoll::model::Model;
 /// // 20 token numbers below 1000 in, one number out.
-/// let model = Model::sequential_of(DType::I32, [20]).layer(Embedding::new(1000, 16)).layer(LSTM::new(32)).layer(Dense::new(1));
+/// let model = Model::sequential_of(DType::I32, [20])
+///     .layer(Embedding::new(1000, 16))
+///     .layer(LSTM::new(32))
+///     .layer(Dense::new(1));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embedding {

@@ -7,8 +7,8 @@ use crate::init::Initializer;
 use crate::trace::Trace;
 use plimsoll_graph::Value;
 
-/// Group normalisation (Wu and He, 2018): the channels of each sample are cut into groups of neighbours, each of which is given mean 0 and
-/// variance 1 over its channels and all cells, then each channel is scaled and shifted,
+/// Group normalisation (Wu and He, 2018): the channels of each sample are cut into groups of neighbours, each of which
+/// is given mean 0 and variance 1 over its channels and all cells, then each channel is scaled and shifted,
 ///
 /// ```text
 /// y = gamma (x - mean) / sqrt(variance + epsilon) + beta

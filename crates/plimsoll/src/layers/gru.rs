@@ -1,11 +1,12 @@
 //! Gated recurrent units.
 
-use super::recurrent::{Recurrent, Run, Sequence, StateDropout, States, Walk, drop_features, extent, unroll};
+use super::recurrent::{Recurrent, Run, Sequence, StateDropout, States, Walk, drop_features, extent, recur, unroll};
 use super::{Activation, Layer, positive};
 use crate::error::Error;
 use crate::init::Initializer;
 use crate::trace::Trace;
 use plimsoll_graph::Value;
+use plimsoll_graph::op::rnn::Cell;
 use plimsoll_tensor::Shape;
 
 /// Gated recurrent units (Cho et al., 2014), step by step, with the gates side by side in the order z, r, g:
@@ -17,13 +18,14 @@ use plimsoll_tensor::Shape;
 /// h' = z h + (1 - z) g
 /// ```
 ///
-/// The output and the state are `h'`. With [`GRU::reset_before`] the reset gate acts before the product: `g = tanh(xg + (r h) Rg)`, and
-/// there is one bias.
+/// The output and the state are `h'`. With [`GRU::reset_before`] the reset gate acts before the product:
+/// `g = tanh(xg + (r h) Rg)`, and there is one bias.
 ///
 /// # Shapes
 /// - inputs `x [batch, steps, features]` and, optionally, a state `[batch, units]` and a bool mask `[batch, steps]`
 /// - output `[batch, units]`, or `[batch, steps, units]` with [`GRU::return_sequences`]
-/// - weights `kernel [features, 3 units]`, `recurrent_kernel [units, 3 units]`, `bias [2, 3 units]` (reset before: `[3 units]`)
+/// - weights `kernel [features, 3 units]`, `recurrent_kernel [units, 3 units]`, `bias [2, 3 units]` (reset before:
+///   `[3 units]`)
 #[derive(Clone, Debug, PartialEq)]
 pub struct GRU {
     units: usize,
@@ -186,9 +188,21 @@ impl Recurrent for GRU {
             inputs = t.add(inputs, bias)?;
         }
         let drop = StateDropout::new(t, kind, self.recurrent_dropout, Shape::new(&[extent.batch, units]))?;
-        let parts = Parts { recurrent, recurrent_bias, drop };
+        let usual = (self.activation, self.recurrent_activation) == (Activation::Tanh, Activation::Sigmoid);
         let backwards = self.go_backwards != sequence.reverse;
         let walk = Walk { sequence, extent, backwards, give_sequences: self.return_sequences };
+        if usual && self.reset_after && drop.is_none() && walk.suits_op() {
+            let bias = match recurrent_bias {
+                Some(bias) => bias,
+                None => {
+                    let dtype = t.dtype(recurrent);
+                    let zero = t.constant(0.0, dtype)?;
+                    t.broadcast(zero, [3 * units])?
+                }
+            };
+            return recur(t, &walk, Cell::Gru, inputs, recurrent, Some(bias));
+        }
+        let parts = Parts { recurrent, recurrent_bias, drop };
         unroll(t, &walk, inputs, |t, x, states| Ok(vec![self.step(t, x, states, &parts)?]))
     }
 

@@ -1,11 +1,12 @@
 //! Long short-term memory.
 
-use super::recurrent::{Recurrent, Run, Sequence, StateDropout, Walk, drop_features, extent, unroll};
+use super::recurrent::{Recurrent, Run, Sequence, StateDropout, Walk, drop_features, extent, recur, unroll};
 use super::{Activation, Layer, positive};
 use crate::error::Error;
 use crate::init::Initializer;
 use crate::trace::Trace;
 use plimsoll_graph::Value;
+use plimsoll_graph::op::rnn::Cell;
 use plimsoll_tensor::{DType, Shape, Tensor};
 
 /// Long short-term memory (Hochreiter and Schmidhuber, 1997), step by step, with the gates side by side in the order
@@ -27,7 +28,10 @@ use plimsoll_tensor::{DType, Shape, Tensor};
 /// ```
 /// use plimsoll::layers::{Dense, LSTM};
 /// use plimsoll::model::Model;
-/// let model = Model::sequential([100, 8]).layer(LSTM::new(32).return_sequences()).layer(LSTM::new(32)).layer(Dense::new(1));
+/// let model = Model::sequential([100, 8])
+///     .layer(LSTM::new(32).return_sequences())
+///     .layer(LSTM::new(32))
+///     .layer(Dense::new(1));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct LSTM {
@@ -112,6 +116,10 @@ impl Recurrent for LSTM {
         let drop = StateDropout::new(t, kind, self.recurrent_dropout, Shape::new(&[extent.batch, units]))?;
         let backwards = self.go_backwards != sequence.reverse;
         let walk = Walk { sequence, extent, backwards, give_sequences: self.return_sequences };
+        let usual = (self.activation, self.recurrent_activation) == (Activation::Tanh, Activation::Sigmoid);
+        if usual && drop.is_none() && walk.suits_op() {
+            return recur(t, &walk, Cell::Lstm, inputs, recurrent, None);
+        }
         unroll(t, &walk, inputs, |t, x, states| {
             let sums = match states {
                 None => x,

@@ -1,7 +1,8 @@
 //! Layers: the parts of a model. One kind, one file.
 //!
-//! Names, defaults, layouts and the names of weights are Keras's: images are `[batch, height, width, channels]`, matrices
-//! `[in, out]`. Settings are given by builder methods: `Conv2D::new(32, 3).strides(2).activation(Activation::Relu)`.
+//! Names, defaults, layouts and the names of weights are Keras's: images are `[batch, height, width, channels]`,
+//! matrices `[in, out]`. Settings are given by builder methods:
+//! `Conv2D::new(32, 3).strides(2).activation(Activation::Relu)`.
 
 #[macro_use]
 mod settings;
@@ -10,46 +11,50 @@ mod sizes;
 mod activation;
 mod dense;
 
-mod concatenate;
-mod flatten;
-mod merge;
-mod permute;
-mod repeat_vector;
-mod reshape;
-mod up_sampling;
-mod zero_padding;
-
-mod bidirectional;
-mod gru;
-mod lstm;
-mod recurrent;
-mod simple_rnn;
-mod time_distributed;
-
-mod attention;
-mod embedding;
+mod padding;
 
 mod conv;
 mod conv_transpose;
 mod depthwise_conv;
-mod padding;
 mod separable_conv;
-
-mod batch_norm;
-mod group_norm;
-mod layer_norm;
-mod normalized_axes;
-mod rms_norm;
 
 mod global_pooling;
 mod pooling;
 
+mod normalized_axes;
+
+mod batch_norm;
+mod group_norm;
+mod layer_norm;
+mod rms_norm;
+
 mod dropout;
 mod gaussian_noise;
 
+mod attention;
+mod embedding;
+
+mod recurrent;
+
+mod bidirectional;
+mod gru;
+mod lstm;
+mod simple_rnn;
+mod time_distributed;
+
+mod concatenate;
+mod cropping;
+mod flatten;
+mod merge;
+mod permute;
+mod repeat_vector;
+mod rescaling;
+mod reshape;
+mod up_sampling;
+mod zero_padding;
+
 mod chain;
 mod function;
-mod rescaling;
 mod residual;
 
 pub use activation::Activation;
@@ -60,9 +65,9 @@ pub use chain::Chain;
 pub use concatenate::Concatenate;
 pub use conv::{Conv, Conv1D, Conv2D, Conv3D};
 pub use conv_transpose::{Conv1DTranspose, Conv2DTranspose, Conv3DTranspose, ConvTranspose};
+pub use cropping::{Cropping, Cropping1D, Cropping2D, Cropping3D};
 pub use dense::Dense;
 pub use depthwise_conv::{DepthwiseConv, DepthwiseConv1D, DepthwiseConv2D};
-
 pub use dropout::{Dropout, SpatialDropout, SpatialDropout1D, SpatialDropout2D, SpatialDropout3D};
 pub use embedding::Embedding;
 pub use flatten::Flatten;
@@ -91,9 +96,7 @@ pub use simple_rnn::SimpleRNN;
 pub use sizes::{Margins, Sizes};
 pub use time_distributed::TimeDistributed;
 pub use up_sampling::{UpSampling, UpSampling1D, UpSampling2D, UpSampling3D};
-pub use zero_padding::{
-    Cropping, Cropping1D, Cropping2D, Cropping3D, ZeroPadding, ZeroPadding1D, ZeroPadding2D, ZeroPadding3D,
-};
+pub use zero_padding::{ZeroPadding, ZeroPadding1D, ZeroPadding2D, ZeroPadding3D};
 
 use crate::error::Error;
 use crate::trace::Trace;

@@ -8,8 +8,8 @@ use plimsoll_graph::Value;
 /// The axes of each sample in another order; they are counted from 1, the batch being 0 and staying first.
 ///
 /// # Shapes
-/// Input `[batch, s1, s2, ..]`, output `[batch, s(axes[0]), s(axes[1]), ..]`: `Permute::new([2, 1])` makes `[batch, 10, 64]`
-/// into `[batch, 64, 10]`.
+/// Input `[batch, s1, s2, ..]`, output `[batch, s(axes[0]), s(axes[1]), ..]`: `Permute::new([2, 1])` makes
+/// `[batch, 10, 64]` into `[batch, 64, 10]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Permute {
     axes: Vec<usize>,

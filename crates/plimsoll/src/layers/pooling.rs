@@ -9,7 +9,11 @@ use plimsoll_graph::op::pooling::PoolOptions;
 
 /// A pooling layer and its names for one to three spatial axes.
 macro_rules! pooling {
-    ($(#[$meta:meta])* $layer:ident, [$one:ident $kind1:literal, $two:ident $kind2:literal, $three:ident $kind3:literal], $op:ident) => {
+    (
+        $(#[$meta:meta])*
+        $layer:ident, $op:ident,
+        [$one:ident $kind1:literal, $two:ident $kind2:literal, $three:ident $kind3:literal]
+    ) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq)]
         pub struct $layer<const N: usize> {
@@ -71,18 +75,20 @@ pooling! {
     /// The largest cell of every window, channel by channel.
     ///
     /// # Shapes
-    /// Input `[batch, s.., channels]`, output `[batch, o.., channels]`, where `o` is `(s - size) / stride + 1` rounded down,
-    /// with padding same `s / stride` rounded up.
-    MaxPool, [MaxPool1D "max_pooling1d", MaxPool2D "max_pooling2d", MaxPool3D "max_pooling3d"], max_pool
+    /// Input `[batch, s.., channels]`, output `[batch, o.., channels]`, where `o` is `(s - size) / stride + 1` rounded
+    /// down, with padding same `s / stride` rounded up.
+    MaxPool, max_pool,
+    [MaxPool1D "max_pooling1d", MaxPool2D "max_pooling2d", MaxPool3D "max_pooling3d"]
 }
 
 pooling! {
     /// The mean of every window, channel by channel; cells of the padding are not counted.
     ///
     /// # Shapes
-    /// Input `[batch, s.., channels]`, output `[batch, o.., channels]`, where `o` is `(s - size) / stride + 1` rounded down,
-    /// with padding same `s / stride` rounded up.
-    AvgPool, [AvgPool1D "average_pooling1d", AvgPool2D "average_pooling2d", AvgPool3D "average_pooling3d"], avg_pool
+    /// Input `[batch, s.., channels]`, output `[batch, o.., channels]`, where `o` is `(s - size) / stride + 1` rounded
+    /// down, with padding same `s / stride` rounded up.
+    AvgPool, avg_pool,
+    [AvgPool1D "average_pooling1d", AvgPool2D "average_pooling2d", AvgPool3D "average_pooling3d"]
 }
 
 /// The windows of a pooling layer.

@@ -4,13 +4,14 @@ use super::{Layer, refuse, shape_like};
 use crate::error::Error;
 use crate::trace::Trace;
 use plimsoll_graph::Value;
+use plimsoll_graph::op::rnn::{Cell, RecurrentInputs};
 use plimsoll_tensor::{DType, Shape, TensorType};
 
 /// A layer that goes over a sequence with a state: [`LSTM`](super::LSTM), [`GRU`](super::GRU),
 /// [`SimpleRNN`](super::SimpleRNN).
 ///
-/// As a layer its inputs are `x`, then, each optional, the initial states and a mask. They are told apart by their types: a mask is
-/// bool. [`Recurrent::run`] takes them by name, and gives the last states besides the output.
+/// As a layer its inputs are `x`, then, each optional, the initial states and a mask. They are told apart by their
+/// types: a mask is bool. [`Recurrent::run`] takes them by name, and gives the last states besides the output.
 pub trait Recurrent: Layer {
     /// Goes over a sequence.
     ///
@@ -33,6 +34,8 @@ pub struct Sequence {
     pub initial: Vec<Value>,
     /// From the last step to the first, the other way round if the layer itself goes backwards.
     pub reverse: bool,
+    /// The outputs of all steps in the order of the inputs, whichever way the layer goes.
+    pub in_order: bool,
     /// At steps that do not count, an output of zeros.
     pub zero_masked: bool,
 }
@@ -40,7 +43,7 @@ pub struct Sequence {
 impl Sequence {
     /// A sequence without mask or initial states.
     pub fn new(x: Value) -> Sequence {
-        Sequence { x, mask: None, initial: Vec::new(), reverse: false, zero_masked: false }
+        Sequence { x, mask: None, initial: Vec::new(), reverse: false, in_order: false, zero_masked: false }
     }
 
     /// A sequence from the inputs of a layer.
@@ -59,7 +62,8 @@ impl Sequence {
 /// What a recurrent layer gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The outputs of all steps, `[batch, steps, units]`, in the order they were made, or of the last one, `[batch, units]`.
+    /// The outputs of all steps, `[batch, steps, units]`, in the order they were made unless [`Sequence::in_order`], or
+    /// that of the last one, `[batch, units]`.
     pub output: Value,
     /// The states after the last step, each `[batch, units]`.
     pub states: Vec<Value>,
@@ -105,7 +109,7 @@ pub(super) fn extent(
     Ok(Extent { batch, steps, features })
 }
 
-/// How [`unroll`] goes over the steps.
+/// How a layer goes over the steps.
 pub(super) struct Walk<'a> {
     pub sequence: &'a Sequence,
     pub extent: Extent,
@@ -113,11 +117,58 @@ pub(super) struct Walk<'a> {
     pub give_sequences: bool,
 }
 
+impl Walk<'_> {
+    /// Whether [`recur`] gives what [`unroll`] would. At steps that do not count the op gives the state as it is; that
+    /// is the output before, unless there is none yet and the state was given.
+    pub(super) fn suits_op(&self) -> bool {
+        self.sequence.mask.is_none() || self.sequence.initial.is_empty()
+    }
+}
+
+/// Goes over all steps with one op. `projections` is `[batch, steps, gates * units]`; the activations are tanh and
+/// sigmoid.
+pub(super) fn recur(
+    t: &mut Trace<'_>,
+    walk: &Walk<'_>,
+    cell: Cell,
+    projections: Value,
+    kernel: Value,
+    bias: Option<Value>,
+) -> Result<Run, Error> {
+    let Sequence { mask, initial, zero_masked, in_order, .. } = walk.sequence;
+    let training = t.training();
+    let inputs = RecurrentInputs {
+        projections,
+        kernel,
+        bias,
+        initial: initial.clone(),
+        mask: *mask,
+        reverse: walk.backwards,
+        training,
+    };
+    let result = t.recurrence(cell, &inputs)?;
+    let mut output = if walk.give_sequences { result.h } else { result.last[0] };
+    if let (Some(mask), true) = (*mask, *zero_masked) {
+        let Extent { batch, steps, .. } = walk.extent;
+        let counts = match (walk.give_sequences, walk.backwards) {
+            (true, _) => t.reshape(mask, [batch, steps, 1])?,
+            (false, backwards) => t.slice_axis(mask, 1, if backwards { 0 } else { steps - 1 }, 1)?,
+        };
+        let dtype = t.dtype(output);
+        let zero = t.constant(0.0, dtype)?;
+        output = t.select(counts, output, zero)?;
+    }
+    if walk.give_sequences && walk.backwards && !in_order {
+        output = t.flip(output, &[1])?;
+    }
+    Ok(Run { output, states: result.last })
+}
+
 /// The states before or after a step; none before the first one when all are zero.
 pub(super) type States = Option<Vec<Value>>;
 
-/// Writes out every step. `inputs` is `[batch, steps, n]`, what a step needs of the sequence; `step` makes the states after a step,
-/// the output being the first of them.
+/// Writes out every step, for functions and settings that the op does not have. `inputs` is `[batch, steps, n]`, what a
+/// step needs of the sequence; `step` makes the states after a step, the output being the first of them.
 ///
 /// Zero states are not made: the first step leaves out what they would be multiplied with. So nothing here has the
 /// size of the batch without coming from the inputs, and the graph can be cut along it.
@@ -161,6 +212,9 @@ pub(super) fn unroll(
             outputs.push(t.reshape(output, shape)?);
         }
     }
+    if walk.backwards && walk.sequence.in_order {
+        outputs.reverse();
+    }
     let output = if walk.give_sequences { t.concat(&outputs, 1)? } else { before };
     Ok(Run { output, states: states.expect("a sequence has a step") })
 }
@@ -170,6 +224,11 @@ pub(super) fn unroll(
 pub(super) struct StateDropout(Option<Value>);
 
 impl StateDropout {
+    /// Whether nothing is left out.
+    pub(super) fn is_none(self) -> bool {
+        self.0.is_none()
+    }
+
     pub(super) fn new(t: &mut Trace<'_>, kind: &str, rate: f64, shape: Shape) -> Result<StateDropout, Error> {
         if !t.training() || rate == 0.0 {
             return Ok(StateDropout(None));

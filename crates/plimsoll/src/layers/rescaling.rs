@@ -6,7 +6,8 @@ use crate::trace::Trace;
 use plimsoll_graph::Value;
 use plimsoll_tensor::DType;
 
-/// `y = scale x + offset`; integers become f32. `Rescaling::new(1.0 / 255.0)` makes bytes of an image into numbers from 0 to 1.
+/// `y = scale x + offset`; integers become f32. `Rescaling::new(1.0 / 255.0)` makes bytes of an image into numbers from
+/// 0 to 1.
 ///
 /// # Shapes
 /// Input and output `[batch, ..]`.

@@ -40,7 +40,7 @@ impl Reshape {
         let known = known.map(|&n| usize::try_from(n).ok()).try_fold(1, |p: usize, n| p.checked_mul(n?))?;
         let rest = match open {
             0 if known == elements => 1,
-            1 if known > 0 && elements % known == 0 => elements / known,
+            1 if known > 0 && elements.is_multiple_of(known) => elements / known,
             _ => return None,
         };
         let sizes = self.shape.iter().map(|&n| usize::try_from(n).unwrap_or(rest));

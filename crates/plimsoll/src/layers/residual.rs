@@ -6,7 +6,8 @@ use crate::trace::Trace;
 use plimsoll_graph::Value;
 use std::sync::Arc;
 
-/// `y = activation(shortcut(x) + inner(x))`: layers and a way around them, which is the input itself unless a layer is set.
+/// `y = activation(shortcut(x) + inner(x))`: layers and a way around them, which is the input itself unless a layer is
+/// set.
 ///
 /// # Shapes
 /// Input `[batch, ..]`; the output is what the inner layers give, and the shortcut must give the same.

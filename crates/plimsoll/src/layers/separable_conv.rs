@@ -9,13 +9,13 @@ use crate::trace::Trace;
 use plimsoll_graph::Value;
 use plimsoll_graph::op::conv::ConvOptions;
 
-/// A [`DepthwiseConv`](super::DepthwiseConv) followed by a product over the channels, without anything in between: a convolution with far fewer
-/// weights.
+/// A [`DepthwiseConv`](super::DepthwiseConv) followed by a product over the channels, without anything in between: a
+/// convolution with far fewer weights.
 ///
 /// # Shapes
 /// - input `[batch, s.., in]`, output `[batch, o.., filters]`, with `o` as in [`Conv`](super::Conv)
-/// - weights `depthwise_kernel [size.., in, depth_multiplier]`, `pointwise_kernel [1.., in * depth_multiplier, filters]`,
-///   `bias [filters]`
+/// - weights `depthwise_kernel [size.., in, depth_multiplier]`,
+///   `pointwise_kernel [1.., in * depth_multiplier, filters]`, `bias [filters]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeparableConv<const N: usize> {
     filters: usize,

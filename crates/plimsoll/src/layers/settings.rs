@@ -5,8 +5,9 @@ macro_rules! settings {
     () => {
         /// With this name. Its weights' names begin with it; layers of one name share their weights.
         #[must_use]
-        pub fn named(self, name: &str) -> Self {
-            Self { name: Some(name.into()), ..self }
+        pub fn named(mut self, name: &str) -> Self {
+            self.name = Some(name.into());
+            self
         }
     };
     ($(#[$meta:meta])* $method:ident => $field:ident = $value:expr; $($rest:tt)*) => {

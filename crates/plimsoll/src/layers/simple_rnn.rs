@@ -1,11 +1,12 @@
 //! The plain recurrent layer.
 
-use super::recurrent::{Recurrent, Run, Sequence, StateDropout, Walk, extent, unroll};
+use super::recurrent::{Recurrent, Run, Sequence, StateDropout, Walk, drop_features, extent, recur, unroll};
 use super::{Activation, Layer, positive};
 use crate::error::Error;
 use crate::init::Initializer;
 use crate::trace::Trace;
 use plimsoll_graph::Value;
+use plimsoll_graph::op::rnn::Cell;
 use plimsoll_tensor::Shape;
 
 /// `h' = activation(x W + h R + b)`, step by step; the output is `h'`.
@@ -76,7 +77,7 @@ impl Recurrent for SimpleRNN {
         let extent = extent(t, kind, sequence, units, 1)?;
         let kernel = t.weight("kernel", [extent.features, units], self.kernel_init.clone())?;
         let recurrent = t.weight("recurrent_kernel", [units, units], self.recurrent_init.clone())?;
-        let x = super::recurrent::drop_features(t, kind, sequence.x, self.dropout)?;
+        let x = drop_features(t, kind, sequence.x, self.dropout)?;
         let mut inputs = t.matmul(x, kernel)?;
         if self.bias {
             let bias = t.weight("bias", [units], self.bias_init.clone())?;
@@ -85,6 +86,9 @@ impl Recurrent for SimpleRNN {
         let drop = StateDropout::new(t, kind, self.recurrent_dropout, Shape::new(&[extent.batch, units]))?;
         let backwards = self.go_backwards != sequence.reverse;
         let walk = Walk { sequence, extent, backwards, give_sequences: self.return_sequences };
+        if self.activation == Activation::Tanh && drop.is_none() && walk.suits_op() {
+            return recur(t, &walk, Cell::Simple, inputs, recurrent, None);
+        }
         unroll(t, &walk, inputs, |t, x, states| {
             let sum = match states {
                 None => x,

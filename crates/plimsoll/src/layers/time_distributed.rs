@@ -10,7 +10,8 @@ use std::sync::Arc;
 /// Applies a layer to every step of a sequence, with the same weights: the steps are treated as samples.
 ///
 /// # Shapes
-/// Input `[batch, steps, ..]`, of which the inner layer sees `[batch * steps, ..]`; output `[batch, steps, what it gives..]`.
+/// Input `[batch, steps, ..]`, of which the inner layer sees `[batch * steps, ..]`; output
+/// `[batch, steps, what it gives..]`.
 ///
 /// ```
 /// use plimsoll::layers::{Flatten, TimeDistributed};
