@@ -14,7 +14,7 @@ use plimsoll::{Error, Tensor};
 #[derive(Args)]
 pub struct Options {
     /// Passes over the pictures.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 15)]
     epochs: usize,
     /// Pictures to train on.
     #[arg(long, default_value_t = 6000)]

@@ -21,7 +21,7 @@ pub enum ExecError {
     #[error(transparent)]
     Arena(#[from] ArenaError),
     /// An op met values it cannot compute with.
-    #[error("{place}: {cause}")]
+    #[error("{place}: {}", cause.message)]
     Run {
         /// The op and its layer.
         place: String,

@@ -41,17 +41,17 @@ pub trait Training {
     /// Overrides the optimizer's schedule from the next step on.
     fn set_learning_rate(&mut self, rate: f64);
     /// Copies of all weights and statistics.
-    fn weights(&self) -> Vec<(String, Tensor)>;
+    fn current_weights(&self) -> Vec<(String, Tensor)>;
     /// Sets weights and statistics.
     ///
     /// # Errors
     /// When a name or type does not match.
-    fn set_weights(&mut self, weights: &[(String, Tensor)]) -> Result<(), Error>;
+    fn replace_weights(&mut self, weights: &[(String, Tensor)]) -> Result<(), Error>;
     /// Writes weights and statistics to a file.
     ///
     /// # Errors
     /// When the file cannot be written.
-    fn save_weights(&self, path: &std::path::Path) -> Result<(), Error>;
+    fn write_weights(&self, path: &std::path::Path) -> Result<(), Error>;
     /// Bytes that the engine holds: states and arena.
     fn engine_bytes(&self) -> u64;
 }
@@ -219,13 +219,13 @@ impl EarlyStopping {
 impl Callback for EarlyStopping {
     fn on_epoch_end(&mut self, training: &mut dyn Training, _: usize, logs: &Logs) -> Result<ControlFlow<()>, Error> {
         if self.watch.see(logs)? && self.restore_best {
-            self.best_weights = training.weights();
+            self.best_weights = training.current_weights();
         }
         Ok(if self.watch.waited > self.patience { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
     fn on_train_end(&mut self, training: &mut dyn Training) -> Result<(), Error> {
-        if self.best_weights.is_empty() { Ok(()) } else { training.set_weights(&self.best_weights) }
+        if self.best_weights.is_empty() { Ok(()) } else { training.replace_weights(&self.best_weights) }
     }
 }
 
@@ -359,7 +359,7 @@ impl Callback for SaveWeights {
         };
         if due {
             let path = self.path.to_string_lossy().replace("{epoch}", &(epoch + 1).to_string());
-            training.save_weights(path.as_ref())?;
+            training.write_weights(path.as_ref())?;
         }
         Ok(ControlFlow::Continue(()))
     }

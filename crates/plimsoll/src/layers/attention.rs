@@ -1,12 +1,13 @@
 //! Attention with several heads.
 
-use super::dropout::drop_out;
+use super::dropout::check_rate;
 use super::{Layer, positive, refuse, shape_like};
 use crate::error::Error;
 use crate::init::Initializer;
 use crate::trace::Trace;
 use plimsoll_graph::Value;
-use plimsoll_tensor::{DType, Shape};
+use plimsoll_graph::op::attention::Look;
+use plimsoll_tensor::DType;
 
 /// Multi-head attention (Vaswani et al., 2017): for each head,
 ///
@@ -15,8 +16,7 @@ use plimsoll_tensor::{DType, Shape};
 /// y = softmax(q k^T / sqrt(key_dim) + mask) v
 /// ```
 ///
-/// and the heads' results together are projected to the output. The scores are not kept in memory, unless they are
-/// dropped out.
+/// and the heads' results together are projected to the output. The scores are never kept in memory.
 ///
 /// # Shapes
 /// - inputs `query [batch, queries, features]`, then `value [batch, keys, ..]` (by default the query), then
@@ -107,11 +107,9 @@ impl Layer for MultiHeadAttention {
         let v = self.heads_of(t, "value", value, value_dim)?;
         let mask = mask.map(|mask| self.mask(t, mask, query, key)).transpose()?;
         let scale = 1.0 / (self.key_dim as f64).sqrt();
-        let y = if t.training() && self.dropout != 0.0 {
-            self.dropped(t, [q, k, v], mask, scale)?
-        } else {
-            t.attention([q, k, v], mask, scale, self.causal)?
-        };
+        check_rate(t, KIND, self.dropout)?;
+        let dropout = (t.training() && self.dropout != 0.0).then(|| (self.dropout, t.key()));
+        let y = t.attention([q, k, v], Look { causal: self.causal, mask, dropout, ..Look::scaled(scale) })?;
         let (width, output) = (self.heads * value_dim, self.output_size.unwrap_or(features));
         positive(t, KIND, "output_size", output)?;
         let y = t.reshape(y, [batch, queries, width])?;
@@ -204,42 +202,4 @@ impl MultiHeadAttention {
         };
         Ok(t.reshape(mask, wide)?)
     }
-
-    /// Attention with a part of the weights left out: written out, with the scores in memory.
-    fn dropped(
-        &self,
-        t: &mut Trace<'_>,
-        [q, k, v]: [Value; 3],
-        mask: Option<Value>,
-        scale: f64,
-    ) -> Result<Value, Error> {
-        let heads_first = [0, 2, 1, 3];
-        let q = t.transpose(q, &heads_first)?;
-        let k = t.transpose(k, &heads_first)?;
-        let v = t.transpose(v, &heads_first)?;
-        let scores = t.matmul_with(q, k, false, true)?;
-        let mut scores = t.scale(scores, scale)?;
-        let shape = t.shape(scores);
-        let dtype = t.dtype(scores);
-        let unseen = t.constant(-1e9, dtype)?;
-        if let Some(mask) = mask {
-            scores = t.select(mask, scores, unseen)?;
-        }
-        if self.causal {
-            let seen = causal_mask(t, shape[2], shape[3])?;
-            scores = t.select(seen, scores, unseen)?;
-        }
-        let weights = t.softmax(scores, 3)?;
-        let weights = drop_out(t, KIND, weights, self.dropout, shape)?;
-        let y = t.matmul(weights, v)?;
-        Ok(t.transpose(y, &heads_first)?)
-    }
-}
-
-/// Bool `[queries, keys]`: whether the key is at the query's place or before.
-fn causal_mask(t: &mut Trace<'_>, queries: usize, keys: usize) -> Result<Value, Error> {
-    let shape = Shape::new(&[queries, keys]);
-    let query = t.index(shape, 0, DType::I32)?;
-    let key = t.index(shape, 1, DType::I32)?;
-    Ok(t.ge(query, key)?)
 }

@@ -83,9 +83,7 @@ impl<const N: usize> Layer for SpatialDropout<N> {
 
 /// Leaves out elements of `x` as a mask of this shape, broadcast to it, says.
 pub(super) fn drop_out(t: &mut Trace<'_>, kind: &str, x: Value, rate: f64, mask: Shape) -> Result<Value, Error> {
-    if !(0.0..=1.0).contains(&rate) {
-        return Err(refuse(t, kind, format!("the rate is a probability from 0 to 1, got {rate}")));
-    }
+    check_rate(t, kind, rate)?;
     if !t.training() || rate == 0.0 {
         return Ok(x);
     }
@@ -101,4 +99,12 @@ pub(super) fn drop_out(t: &mut Trace<'_>, kind: &str, x: Value, rate: f64, mask:
     let kept = t.lt(drawn, limit)?;
     let scaled = t.scale(x, 1.0 / keep)?;
     Ok(t.select(kept, scaled, zero)?)
+}
+
+/// Refuses what is no probability.
+pub(super) fn check_rate(t: &Trace<'_>, kind: &str, rate: f64) -> Result<(), Error> {
+    match (0.0..=1.0).contains(&rate) {
+        true => Ok(()),
+        false => Err(refuse(t, kind, format!("the rate is a probability from 0 to 1, got {rate}"))),
+    }
 }

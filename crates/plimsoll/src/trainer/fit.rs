@@ -363,16 +363,16 @@ impl Training for Trainer {
         self.rate = Some(rate);
     }
 
-    fn weights(&self) -> Vec<(String, Tensor)> {
+    fn current_weights(&self) -> Vec<(String, Tensor)> {
         self.compiled.as_ref().map(|c| c.weights(&self.variables)).unwrap_or_default()
     }
 
-    fn set_weights(&mut self, weights: &[(String, Tensor)]) -> Result<(), Error> {
-        Trainer::set_weights(self, weights)
+    fn replace_weights(&mut self, weights: &[(String, Tensor)]) -> Result<(), Error> {
+        self.set_weights(weights)
     }
 
-    fn save_weights(&self, path: &Path) -> Result<(), Error> {
-        weights::save(path, &Training::weights(self))
+    fn write_weights(&self, path: &Path) -> Result<(), Error> {
+        weights::save(path, &self.current_weights())
     }
 
     fn engine_bytes(&self) -> u64 {

@@ -89,15 +89,22 @@ impl Trainer {
     /// # Errors
     /// When the model has no output.
     pub fn new(model: Model, loss: impl Loss + 'static, optimizer: impl Optimizer + 'static) -> Result<Trainer, Error> {
+        Trainer::shared(model, Arc::new(loss), Arc::new(optimizer))
+    }
+
+    /// As [`Trainer::new`], with a loss and an optimizer chosen at run time.
+    ///
+    /// # Errors
+    /// When the model has no output.
+    pub fn shared(model: Model, loss: Arc<dyn Loss>, optimizer: Arc<dyn Optimizer>) -> Result<Trainer, Error> {
         if model.outputs().is_empty() {
             return Err(Error::config("model", "has no output; name one with `output`"));
         }
-        let loss: Arc<dyn Loss> = Arc::new(loss);
         let per_output = |name: &&str| OutputLoss { output: (*name).to_owned(), loss: loss.clone(), weight: 1.0 };
         Ok(Trainer {
             losses: model.outputs().iter().map(per_output).collect(),
             metrics: Vec::new(),
-            optimizer: Arc::new(optimizer),
+            optimizer,
             updates: UpdateOptions::default(),
             seed: 0,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
