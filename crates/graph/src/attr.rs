@@ -51,6 +51,11 @@ attr_value! {
     i64: |v| Attr::Int(*v), |a| int(a);
     usize: |v| Attr::Int(*v as i64), |a| usize::try_from(int(a)?).ok();
     u32: |v| Attr::Int(*v as i64), |a| u32::try_from(int(a)?).ok();
+    Option<i64>: |v| v.map_or(Attr::Text("none".into()), Attr::Int), |a| match a {
+        Attr::Int(n) => Some(Some(*n)),
+        Attr::Text(t) if t == "none" => Some(None),
+        _ => None,
+    };
     f64: |v| Attr::Float(*v), |a| match a { Attr::Float(x) => Some(*x), Attr::Int(n) => Some(*n as f64), _ => None };
     Vec<usize>: |v| Attr::Ints(v.iter().map(|&n| n as i64).collect()), |a| ints(a);
     Vec<i64>: |v| Attr::Ints(v.clone()), |a| ints(a);

@@ -1,4 +1,4 @@
-//! Reading and adding by index: embedding lookup, gathers along an axis, their gradients, one-hot.
+//! Reading and adding by index: embedding lookup, gathers along an axis, their gradients.
 //!
 //! Indices are checked before anything is written; a bad one is reported as an [`IndexError`] and the
 //! output is left as it was. Where several updates meet in one place they are added in the order of their
@@ -304,37 +304,6 @@ pub fn scatter_add_along_axis<T: Float, I: Index>(
     Ok(())
 }
 
-/// One-hot vectors along a new axis: `out[o, d, i]` is `on` where `indices[o, i] == d`, otherwise `off`.
-///
-/// `out` is `[outer, depth, inner]` as `axis` says and `indices` is `[outer, inner]`. An index outside the
-/// depth gives `off` everywhere, as in TensorFlow.
-///
-/// # Panics
-/// When the lengths disagree.
-pub fn one_hot<T, I>(pool: &Pool, indices: &[I], axis: Axis, on: T, off: T, out: &mut [T])
-where
-    T: Copy + Send + Sync,
-    I: Index,
-{
-    let Axis { outer, size: depth, inner } = axis;
-    assert_eq!(indices.len(), outer * inner, "indices have another size");
-    assert_eq!(out.len(), axis.len(), "output has another size");
-    let per_task = (TASK / (depth * inner).max(1)).max(1);
-    let out = SharedSlice::new(out);
-    pool.run_sized(outer.div_ceil(per_task), axis.len() / 4 + indices.len(), &|task, _| {
-        for o in task * per_task..(task * per_task + per_task).min(outer) {
-            // SAFETY: tasks write stretches that do not overlap.
-            let out = unsafe { out.slice(o * depth * inner, depth * inner) };
-            out.fill(off);
-            for (i, index) in indices[o * inner..(o + 1) * inner].iter().enumerate() {
-                if index.position() < depth {
-                    out[index.position() * inner + i] = on;
-                }
-            }
-        }
-    });
-}
-
 /// The number of indices along the axis.
 fn picks(axis: Axis, indices: usize) -> usize {
     let n = indices / (axis.outer * axis.inner).max(1);
@@ -410,14 +379,6 @@ pub fn scatter_add_along_axis_naive(axis: Axis, indices: &[i64], updates: &[f64]
     for (o, j, i) in places(outer, n, inner) {
         let at = (o * n + j) * inner + i;
         out[(o * size + indices[at] as usize) * inner + i] += updates[at];
-    }
-}
-
-/// The naive twin of [`one_hot`].
-pub fn one_hot_naive(indices: &[i64], axis: Axis, on: f64, off: f64, out: &mut [f64]) {
-    let Axis { outer, size: depth, inner } = axis;
-    for (o, d, i) in places(outer, depth, inner) {
-        out[(o * depth + d) * inner + i] = if indices[o * inner + i] == d as i64 { on } else { off };
     }
 }
 
@@ -531,17 +492,6 @@ mod tests {
             scatter_add_along_axis_naive(axis, &at, &wide(&updates), &mut want);
             close(&got, &want);
         }
-    }
-
-    #[test]
-    fn one_hot_leaves_out_what_is_outside() {
-        let axis = Axis { outer: 2, size: 3, inner: 2 };
-        let at = [0, 2, -1, 3];
-        let got = on_all_pools(12, |pool, out| one_hot(pool, &at, axis, 1.0, 0.0, out));
-        let mut want = vec![9.0; 12];
-        one_hot_naive(&at, axis, 1.0, 0.0, &mut want);
-        close(&got, &want);
-        assert_eq!(got, [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     }
 
     #[test]

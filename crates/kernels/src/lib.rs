@@ -10,20 +10,31 @@
 //! - **SIMD is chosen at run time.** Inner loops are plain Rust, compiled once per instruction set by
 //!   [`simd!`] and vectorised by the compiler.
 
+pub mod attention;
 pub mod axis;
+mod blocks;
+pub mod channel_norm;
 pub mod conv;
 pub mod copy;
+pub mod cross_entropy;
 pub mod gather;
 pub mod gemm;
 pub mod math;
+pub mod norm;
 pub mod optimizer;
 pub mod pointwise;
 pub mod pool;
 pub mod pooling;
 pub mod random;
 pub mod reduce;
+pub mod rnn;
 pub mod scan;
 pub mod simd;
+pub mod softmax;
 pub mod sort;
 
+#[cfg(test)]
+mod testing;
+
+pub use blocks::Source;
 pub use pool::Pool;

@@ -41,6 +41,9 @@ pub trait Float:
     fn to_f64(self) -> f64;
     /// e^x.
     fn exp(self) -> Self;
+    /// e^x for x at most 0, as softmax needs it: cheaper than [`Float::exp`], and what would be below the
+    /// normal numbers becomes 0. Up to 80 it holds above 0 too.
+    fn exp_nonpositive(self) -> Self;
     /// e^x - 1, accurate near 0.
     fn exp_m1(self) -> Self;
     /// Natural logarithm; NaN below 0, negative infinity at 0.
@@ -110,6 +113,10 @@ impl Float for f32 {
     #[inline(always)]
     fn exp(self) -> f32 {
         exp(self)
+    }
+    #[inline(always)]
+    fn exp_nonpositive(self) -> f32 {
+        exp_nonpositive(self)
     }
     #[inline(always)]
     fn exp_m1(self) -> f32 {
@@ -187,6 +194,10 @@ impl Float for f64 {
         f64::exp(self)
     }
     #[inline(always)]
+    fn exp_nonpositive(self) -> f64 {
+        f64::exp(self)
+    }
+    #[inline(always)]
     fn exp_m1(self) -> f64 {
         f64::exp_m1(self)
     }
@@ -260,6 +271,24 @@ fn exp(x: f32) -> f32 {
     // Two factors, because 2^n alone can leave the range of normal numbers although the result does not.
     let half = (n * 0.5).floor();
     (1.0 + r + r * r * p) * pow2(half) * pow2(n - half)
+}
+
+/// As [`exp`], with one factor 2^n, a polynomial of degree 5 (minimax, relative error 1.1e-7) and no upper
+/// bound.
+#[inline(always)]
+fn exp_nonpositive(x: f32) -> f32 {
+    // At -88, n is -127 and the "power of two" has no bits at all: 0. A NaN passes the bound.
+    let bounded = if x < -88.0 { -88.0 } else { x };
+    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits; 127 more is the exponent's bias.
+    const ROUND: f32 = 12_582_912.0 + 127.0;
+    let rounded = bounded * std::f32::consts::LOG2_E + ROUND;
+    let n = rounded - ROUND;
+    let r = bounded - n * LN2_HI - n * LN2_LO;
+    let p = 8.312_501e-3;
+    let p = p * r + 4.189_033e-2;
+    let p = p * r + 1.666_711_6e-1;
+    let p = p * r + 4.999_923e-1;
+    (1.0 + (r + r * r * p)) * f32::from_bits(rounded.to_bits() << 23)
 }
 
 /// (e^r - 1 - r) / r^2.
@@ -392,6 +421,7 @@ mod tests {
     #[test]
     fn close_to_the_exact_values() {
         check_ulps("exp", exp, f64::exp, -87.0, 88.0, 2.0);
+        check_ulps("exp_nonpositive", exp_nonpositive, f64::exp, -87.0, 80.0, 2.5);
         check_ulps("exp_m1", exp_m1, f64::exp_m1, -10.0, 10.0, 4.0);
         check_ulps("ln", ln, f64::ln, 1e-6, 40.0, 2.0);
         check_ulps("ln_1p", ln_1p, f64::ln_1p, -0.99, 40.0, 3.0);
@@ -406,6 +436,9 @@ mod tests {
         assert_eq!(exp(f32::INFINITY), f32::INFINITY);
         assert!(exp(f32::NAN).is_nan());
         assert_eq!(exp(0.0), 1.0);
+        assert_eq!(exp_nonpositive(0.0), 1.0);
+        assert_eq!([-88.0, -1e9, f32::NEG_INFINITY].map(exp_nonpositive), [0.0; 3]);
+        assert!(exp_nonpositive(f32::NAN).is_nan());
         assert_eq!(ln(0.0), f32::NEG_INFINITY);
         assert!(ln(-1.0).is_nan() && ln(f32::NAN).is_nan());
         assert_eq!(ln(f32::INFINITY), f32::INFINITY);

@@ -269,7 +269,10 @@ fn sort_packed<P: Packed>(packed: &mut [P], spare: &mut [P]) {
     }
 }
 
-/// Runs `body` on every row; it leaves the packed results at the front of the scratch.
+/// Leaves a row's packed results at the front of the scratch and says how many they are.
+type Body<'a, T> = &'a (dyn Fn(&[T], &mut [<T as Sortable>::Packed]) -> usize + Sync);
+
+/// Runs `body` on every row and writes its results.
 fn each_row<T: Sortable, I: Index>(
     pool: &Pool,
     x: &[T],
@@ -278,10 +281,10 @@ fn each_row<T: Sortable, I: Index>(
     out: Sorted<'_, T, I>,
     scratch: &mut [T::Packed],
     per_worker: usize,
-    body: &(dyn Fn(&[T], &mut [T::Packed]) -> usize + Sync),
+    body: Body<'_, T>,
 ) {
     assert!(n < 1 << 32, "a row of {n} elements is too long to sort");
-    let rows = if n == 0 { 0 } else { x.len() / n };
+    let rows = x.len().checked_div(n).unwrap_or(0);
     assert_eq!(rows * n, x.len(), "rows of {n} do not fill {} elements", x.len());
     let check = |len: Option<usize>| assert!(len.is_none_or(|len| len == rows * k), "output has another size");
     check(out.values.as_ref().map(|v| v.len()));

@@ -25,6 +25,7 @@ pub mod explain;
 pub mod fuse;
 pub mod lifetime;
 pub mod place;
+pub mod remat;
 pub mod schedule;
 
 pub use check::{Violation, check};

@@ -78,7 +78,12 @@ pub trait Callback {
     ///
     /// # Errors
     /// See [`Callback::on_train_begin`].
-    fn on_step_end(&mut self, _training: &mut dyn Training, _step: usize, _loss: f64) -> Result<ControlFlow<()>, Error> {
+    fn on_step_end(
+        &mut self,
+        _training: &mut dyn Training,
+        _step: usize,
+        _loss: f64,
+    ) -> Result<ControlFlow<()>, Error> {
         Ok(ControlFlow::Continue(()))
     }
 
@@ -86,7 +91,12 @@ pub trait Callback {
     ///
     /// # Errors
     /// See [`Callback::on_train_begin`].
-    fn on_epoch_end(&mut self, _training: &mut dyn Training, _epoch: usize, _logs: &Logs) -> Result<ControlFlow<()>, Error> {
+    fn on_epoch_end(
+        &mut self,
+        _training: &mut dyn Training,
+        _epoch: usize,
+        _logs: &Logs,
+    ) -> Result<ControlFlow<()>, Error> {
         Ok(ControlFlow::Continue(()))
     }
 
@@ -147,7 +157,10 @@ impl Watch {
     fn see(&mut self, logs: &Logs) -> Result<bool, Error> {
         let names = || logs.iter().map(|(n, _)| n).collect::<Vec<_>>().join(", ");
         let Some(value) = logs.get(&self.monitor) else {
-            return Err(Error::config("callback", format!("there is no figure '{}'; there are {}", self.monitor, names())));
+            return Err(Error::config(
+                "callback",
+                format!("there is no figure '{}'; there are {}", self.monitor, names()),
+            ));
         };
         let improved = self.better.improves(value, self.best, self.min_delta);
         if improved {
@@ -334,7 +347,12 @@ impl SaveWeights {
 }
 
 impl Callback for SaveWeights {
-    fn on_epoch_end(&mut self, training: &mut dyn Training, epoch: usize, logs: &Logs) -> Result<ControlFlow<()>, Error> {
+    fn on_epoch_end(
+        &mut self,
+        training: &mut dyn Training,
+        epoch: usize,
+        logs: &Logs,
+    ) -> Result<ControlFlow<()>, Error> {
         let due = match &mut self.watch {
             None => true,
             Some(watch) => watch.see(logs)?,

@@ -29,16 +29,22 @@ pub fn save(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Error> {
 /// With the path and what is wrong, when the file cannot be read or is not a safetensors file.
 pub fn load(path: &Path) -> Result<Vec<(String, Tensor)>, Error> {
     let bytes = fs::read(path).map_err(|e| Error::file(path, e.to_string()))?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|e| Error::file(path, format!("is not a safetensors file: {e}")))?;
+    let file =
+        SafeTensors::deserialize(&bytes).map_err(|e| Error::file(path, format!("is not a safetensors file: {e}")))?;
     file.tensors()
         .into_iter()
         .map(|(name, view)| {
             let fail = |message: String| Error::file(path, format!("'{name}': {message}"));
             let dtype = from_file(view.dtype()).ok_or_else(|| fail(format!("{:?} is not supported", view.dtype())))?;
-            let shape = Shape::try_new(view.shape()).ok_or_else(|| fail(format!("{} axes are too many", view.shape().len())))?;
+            let shape = Shape::try_new(view.shape())
+                .ok_or_else(|| fail(format!("{} axes are too many", view.shape().len())))?;
             let mut tensor = Tensor::zeros(dtype, shape);
             if tensor.bytes().len() != view.data().len() {
-                return Err(fail(format!("holds {} bytes, its shape needs {}", view.data().len(), tensor.bytes().len())));
+                return Err(fail(format!(
+                    "holds {} bytes, its shape needs {}",
+                    view.data().len(),
+                    tensor.bytes().len()
+                )));
             }
             tensor.bytes_mut().copy_from_slice(view.data());
             Ok((name, tensor))

@@ -8,23 +8,32 @@ use crate::attr::{Attr, AttrValue, Attrs};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
-use plimsoll_kernels::Pool;
 use plimsoll_kernels::pointwise::Step;
-use plimsoll_tensor::{Element, Tensor, TensorType};
+use plimsoll_kernels::{Pool, Source};
+use plimsoll_tensor::{DType, Element, Tensor, TensorType};
 use std::fmt::Debug;
 use std::sync::Arc;
 
 #[cfg(test)]
 pub(crate) mod check;
 
+pub mod attention;
 pub mod contraction;
 pub mod conv;
+pub mod cross_entropy;
 mod einsum;
 pub mod elementwise;
 mod floats;
+pub mod gather;
+pub mod norm;
+pub mod optimizer;
 pub mod pooling;
 pub mod reduce;
+pub mod rnn;
+pub mod scan;
 pub mod shape;
+pub mod softmax;
+pub mod sort;
 pub mod spatial;
 pub mod state;
 
@@ -171,6 +180,30 @@ impl Backward<'_> {
     pub fn dy(&self) -> Value {
         self.grads[0].expect("a gradient rule is asked only when a gradient flows back")
     }
+
+    /// The gradients of the same outputs written with other ops: `build` makes them from the inputs.
+    ///
+    /// For what is asked too rarely to deserve a kernel, such as gradients of gradients.
+    ///
+    /// # Errors
+    /// When `build` fails or one of its ops has no gradient.
+    pub fn by_formula(
+        &mut self,
+        build: impl FnOnce(&mut Graph, &[Value]) -> Result<Vec<Value>, GraphError>,
+    ) -> Result<Vec<Option<Value>>, GraphError> {
+        // Views of the inputs, so that the walk back ends there and not where an input itself comes from.
+        let alias = |&v: &Value| {
+            let shape = self.graph.shape(v);
+            self.graph.push1(shape::Reshape { shape }, &[v])
+        };
+        let inputs = self.inputs.iter().map(alias).collect::<Result<Vec<Value>, GraphError>>()?;
+        let outputs = build(self.graph, &inputs)?;
+        let seeds: Vec<(Value, Value)> =
+            outputs.iter().zip(self.grads).filter_map(|(&y, dy)| dy.map(|dy| (y, dy))).collect();
+        let of_interest: Vec<Value> = inputs.iter().zip(self.wanted).filter_map(|(&v, w)| w.then_some(v)).collect();
+        let mut grads = crate::gradients_from(self.graph, &seeds, &of_interest)?.into_iter();
+        Ok(self.wanted.iter().map(|wanted| if *wanted { grads.next().flatten() } else { None }).collect())
+    }
 }
 
 /// A node's operand at run time: its memory and its type.
@@ -244,6 +277,14 @@ impl<'a> Io<'a> {
         unsafe { std::slice::from_raw_parts(operand.ptr.cast(), operand.ty.elements()) }
     }
 
+    /// The elements of input `i` for a kernel that can also find them in output `o`, in place.
+    ///
+    /// # Panics
+    /// When `T` is not its type.
+    pub fn source<T: Element>(&self, i: usize, o: usize) -> Source<'a, T> {
+        if self.inputs[i].ptr == self.outputs[o].ptr { Source::InPlace } else { Source::Slice(self.input(i)) }
+    }
+
     /// The elements of output `i`; what they hold before is undefined, except for mutated states.
     ///
     /// # Panics
@@ -303,6 +344,18 @@ pub(crate) fn expect_inputs(inputs: &[TensorType], n: usize) -> Result<(), Strin
     if inputs.len() == n { Ok(()) } else { Err(format!("takes {n} inputs, got {}", inputs.len())) }
 }
 
+/// A message for [`OpDef::infer`] unless the values are all f32 or all f64.
+pub(crate) fn expect_floats(inputs: &[TensorType]) -> Result<(), String> {
+    let dtype = inputs[0].dtype;
+    if !matches!(dtype, DType::F32 | DType::F64) {
+        return Err(format!("takes f32 or f64 values, got {dtype}"));
+    }
+    match inputs.iter().find(|ty| ty.dtype != dtype) {
+        Some(other) => Err(format!("takes values of one type, got {dtype} and {}", other.dtype)),
+        None => Ok(()),
+    }
+}
+
 /// A message for [`OpDef::infer`] unless `axis` is an axis of `ty`.
 pub(crate) fn expect_axis(ty: &TensorType, axis: usize) -> Result<(), String> {
     let rank = ty.shape.rank();
@@ -350,6 +403,15 @@ ops! {
     conv::{Conv, ConvGradInput, ConvGradFilter},
     pooling::{MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad},
     reduce::{Reduce, Arg},
+    gather::{Gather, ScatterAdd, TakeAlong, AddAlong},
+    scan::{CumSum, CumProd, CumProdGrad},
+    sort::{Sort, TopK},
+    rnn::{Recurrence, RecurrenceGrad},
     shape::{Reshape, Transpose, Broadcast, Slice, Unslice, Concat, Flip},
     state::{Assign},
+    softmax::{Softmax, SoftmaxGrad},
+    cross_entropy::{SparseCrossEntropy, SparseCrossEntropyGrad, CrossEntropy, CrossEntropyGrad},
+    norm::{LayerNorm, LayerNormGrad, GroupNorm, GroupNormGrad, BatchNorm, BatchNormGrad},
+    attention::{Attention, AttentionGrad},
+    optimizer::{Optimize},
 }

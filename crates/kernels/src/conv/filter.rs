@@ -6,6 +6,7 @@
 
 use super::band::{Bands, Block, View};
 use super::depthwise::{FilterSums, filter_sums};
+use super::patches::{PATCHES_LEN, Patches};
 use super::tile::{Loop, Product, Target, panel, product};
 use super::walk::Direction;
 use super::{Axis, Geometry};
@@ -80,7 +81,7 @@ pub fn grad_filter<T: Float>(
 /// Elements of scratch that [`grad_filter`] needs.
 pub fn grad_filter_scratch<T: Float>(sizes: &Geometry, threads: usize) -> usize {
     let all = FilterGradient::new::<T>(sizes);
-    all.partials.unwrap_or(0) * sizes.filter_len() + threads * all.bands.scratch(all.rows, all.columns)
+    all.partials.unwrap_or(0) * sizes.filter_len() + threads * all.band_len()
 }
 
 struct FilterGradient {
@@ -91,6 +92,9 @@ struct FilterGradient {
     panel: usize,
     /// How many chunks have their sums at a time.
     partials: Option<usize>,
+    /// Small images are summed over their patches instead of blocks: of so many samples at a time.
+    patches: Option<Patches>,
+    samples: usize,
     /// Rows and columns of a block of the output.
     rows: usize,
     columns: usize,
@@ -115,15 +119,18 @@ impl FilterGradient {
             sizes.axes = [Axis::POINT, Axis::POINT, row];
         }
         let chunks = sizes.batch.div_ceil(chunk).max(1);
-        let at_a_time = (PARTIALS_LEN / sizes.filter_len().max(1)).min(chunks);
-        // Waves of nearly equal size; one chunk alone is no reason to share the filter out among its samples.
-        let partials = (at_a_time >= FEWEST_PARTIALS.min(chunks)).then(|| chunks.div_ceil(chunks.div_ceil(at_a_time)));
+        // Which of the two ways decides about the order of the sum, so the size of the batch must have no say in it.
+        let at_a_time = PARTIALS_LEN / sizes.filter_len().max(1);
+        // Waves of nearly equal size.
+        let partials = (at_a_time >= FEWEST_PARTIALS).then(|| chunks.div_ceil(chunks.div_ceil(at_a_time)));
         let mut all = FilterGradient {
             bands: Bands::new(&sizes, Direction::Forward),
             sizes,
             chunk,
             panel: panel::<T>(),
             partials,
+            patches: Patches::new(&sizes, Direction::Forward),
+            samples: 1,
             rows: 1,
             columns: 1,
             row_parts: 1,
@@ -134,6 +141,9 @@ impl FilterGradient {
         if side_by_side < TASKS {
             all.row_parts = all.filter_rows();
             all.panel_parts = TASKS.div_ceil(side_by_side * all.row_parts).min(all.panels());
+        }
+        if let Some(patches) = &all.patches {
+            all.samples = (PATCHES_LEN / (patches.results() * patches.row_len()).max(1)).clamp(1, chunk);
         }
         all
     }
@@ -167,6 +177,14 @@ impl FilterGradient {
         }
     }
 
+    /// Elements of scratch for one thread's band or patches.
+    fn band_len(&self) -> usize {
+        match &self.patches {
+            Some(patches) => self.samples * patches.results() * patches.row_len(),
+            None => self.bands.scratch(self.rows, self.columns),
+        }
+    }
+
     fn parts(&self) -> usize {
         self.row_parts * self.panel_parts
     }
@@ -191,7 +209,7 @@ impl FilterGradient {
     ) {
         let len = dfilter.len();
         let chunks = self.sizes.batch.div_ceil(self.chunk);
-        let band_len = self.bands.scratch(self.rows, self.columns);
+        let band_len = self.band_len();
         let (sums, bands) = scratch.split_at_mut(partials * len);
         let bands = SharedSlice::new(bands);
         if into == Into::Overwrite {
@@ -232,7 +250,7 @@ impl FilterGradient {
         into: Into,
         scratch: &mut [T],
     ) {
-        let band_len = self.bands.scratch(self.rows, self.columns);
+        let band_len = self.band_len();
         let bands = SharedSlice::new(scratch);
         let out = Target::new(dfilter);
         pool.run_sized(self.parts(), self.sizes.flops() / 128, &|task, worker| {
@@ -281,6 +299,9 @@ impl FilterGradient {
         out: &Target<T>,
         band: &mut [T],
     ) {
+        if let Some(patches) = &self.patches {
+            return self.add_patches(patches, samples, part, x, dy, out, band);
+        }
         let [depth, height, width] = self.sizes.axes.map(|axis| axis.output);
         for sample in samples {
             for depth in 0..depth {
@@ -299,6 +320,53 @@ impl FilterGradient {
                     }
                 }
             }
+        }
+    }
+
+    /// Adds the sums over some samples to a part of the filter, from patches of a few samples at a time.
+    fn add_patches<T: Float>(
+        &self,
+        patches: &Patches,
+        samples: Range<usize>,
+        part: &Part,
+        x: &[T],
+        dy: &[T],
+        out: &Target<T>,
+        matrix: &mut [T],
+    ) {
+        let Geometry { in_channels, out_channels, groups, .. } = self.sizes;
+        let (group_in, row_of_taps) = (in_channels / groups, self.sizes.axes[2].kernel);
+        let (taps, channels) = if groups == 1 { (1, row_of_taps * in_channels) } else { (row_of_taps, group_in) };
+        let mut first = samples.start;
+        while first < samples.end {
+            // Never across the end of a chunk: where the batch was cut must not matter.
+            let chunk_end = (first / self.chunk + 1) * self.chunk;
+            let end = (first + self.samples).min(chunk_end).min(samples.end);
+            for row in part.rows.clone() {
+                patches.fill(x, first..end, &(row..row + 1), matrix);
+                for (panel, tap) in part.panels.clone().flat_map(|panel| (0..taps).map(move |tap| (panel, tap))) {
+                    let (channel, width) = self.channels(panel);
+                    let first_in = channel / (out_channels / groups) * group_in;
+                    let all = Product {
+                        a: matrix[tap * in_channels + first_in..].as_ptr(),
+                        a_row: 1,
+                        a_depth: row_of_taps * in_channels,
+                        b: dy[first * patches.results() * out_channels + channel..].as_ptr(),
+                        b_depth: out_channels,
+                        c: out.at((row * row_of_taps + tap) * group_in * out_channels + channel),
+                        c_row: out_channels,
+                        rows: channels,
+                        columns: width,
+                        depth: (end - first) * patches.results(),
+                        loops: [Loop::ONCE; 3],
+                        into: Into::Add,
+                    };
+                    // SAFETY: the matrix and the gradient have a row for every pixel; the filter cells belong to this
+                    // task's part.
+                    unsafe { product(&all) };
+                }
+            }
+            first = end;
         }
     }
 

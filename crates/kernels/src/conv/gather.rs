@@ -5,12 +5,14 @@
 
 use super::band::{Bands, Block, View};
 use super::depthwise::{self, Channelwise};
+use super::patches::{PATCHES_LEN, Patches};
 use super::tile::{Loop, Product, Target, panel, product};
-use super::walk::Direction;
+use super::walk::{Direction, Walk};
 use super::{Axis, Geometry};
 use crate::gemm::Into;
 use crate::math::Float;
 use crate::pool::{Pool, SharedSlice};
+use std::ops::Range;
 
 /// The convolution `y` of the image `x` with the filter.
 ///
@@ -51,6 +53,12 @@ const TASK_FLOPS: usize = 6_000_000;
 /// Elements of the largest band that still shares the second-level cache with a panel of the filter.
 const BAND_LEN: usize = 96 * 1024;
 
+/// Patches whose products share the reading of the filter.
+const PATCH_ROWS: usize = 128;
+
+/// As many tasks as keep a few threads evenly busy.
+const TASKS: usize = 8;
+
 /// Filters above this many elements are worth reading for many results at once.
 const LARGE_FILTER: usize = 128 * 1024;
 
@@ -70,6 +78,11 @@ struct Gather {
     samples: usize,
     rows: usize,
     columns: usize,
+    /// Small images are computed from their patches instead of blocks: so many rows of filter cells at a time, with the panels
+    /// shared out in so many parts.
+    patches: Option<Patches>,
+    tap_rows: usize,
+    panel_parts: usize,
 }
 
 /// A panel of the filter: elements from one tap to the next and from one source channel to the next.
@@ -110,9 +123,26 @@ impl Gather {
             samples: 1,
             rows: 1,
             columns: 1,
+            patches: Patches::new(&sizes, direction),
+            tap_rows: 1,
+            panel_parts: 1,
         };
-        gather.choose_block();
+        match gather.patches {
+            Some(patches) => gather.choose_patches(&patches),
+            None => gather.choose_block(),
+        }
         gather
+    }
+
+    /// Matrices of about [`PATCH_ROWS`] patches that fit the cache.
+    fn choose_patches(&mut self, patches: &Patches) {
+        let batch = self.sizes.batch.max(1);
+        let samples = PATCH_ROWS.div_ceil(patches.results().max(1));
+        // The sum is cut here, so the size of the batch must have no say in it.
+        let row_len = samples * patches.results() * patches.row_len();
+        self.tap_rows = (PATCHES_LEN / row_len.max(1)).clamp(1, patches.tap_rows());
+        self.samples = samples.min(batch);
+        self.panel_parts = TASKS.div_ceil(batch.div_ceil(self.samples)).min(self.panels()).max(1);
     }
 
     /// Blocks of about [`TASK_FLOPS`] whose source fits [`BAND_LEN`], where the sizes allow.
@@ -160,8 +190,11 @@ impl Gather {
         if self.packs_filter { self.sizes.filter_len() } else { 0 }
     }
 
-    /// Elements of scratch for one thread's bands.
+    /// Elements of scratch for one thread's bands or patches.
     fn bands_len(&self) -> usize {
+        if let Some(patches) = &self.patches {
+            return self.samples * patches.results() * self.tap_rows * patches.row_len();
+        }
         self.samples * self.bands.scratch(self.rows, self.columns)
     }
 
@@ -180,6 +213,17 @@ impl Gather {
         let (packed, bands) = scratch.split_at_mut(self.packed_len());
         let filter = if self.packs_filter { self.pack(pool, filter, packed) } else { filter };
         let (bands, result) = (SharedSlice::new(bands), Target::new(result));
+        if let Some(patches) = &self.patches {
+            let tasks = self.sizes.batch.div_ceil(self.samples) * self.panel_parts;
+            return pool.run_sized(tasks, self.sizes.flops() / 128, &|task, worker| {
+                // SAFETY: tasks of the same worker run one after the other.
+                let matrix = unsafe { bands.slice(worker * self.bands_len(), self.bands_len()) };
+                let (first, part) = (task / self.panel_parts * self.samples, task % self.panel_parts);
+                let samples = first..(first + self.samples).min(self.sizes.batch);
+                let share = |i: usize| self.panels() * i / self.panel_parts;
+                self.compute_patches(patches, samples, share(part)..share(part + 1), source, filter, &result, matrix);
+            });
+        }
         let (row_blocks, column_blocks) = (height.div_ceil(self.rows), width.div_ceil(self.columns));
         let tasks = self.sizes.batch.div_ceil(self.samples) * depth * row_blocks * column_blocks;
         pool.run_sized(tasks, self.sizes.flops() / 128, &|task, worker| {
@@ -209,32 +253,94 @@ impl Gather {
                 block.sample = first + i;
                 (i < samples).then(|| self.bands.view(source, &block, &mut band[i * len..][..len]))
             });
-            self.for_each_panel(filter, |panel| {
+            for panel in (0..self.panels()).map(|i| self.panel(filter, i)) {
                 for (i, view) in views.iter().flatten().enumerate() {
                     block.sample = first + i;
-                    self.panel_of_block(&block, view, panel, result);
+                    self.panel_of_block(&block, view, &panel, result);
                 }
-            });
+            }
             block.sample = first + samples;
         }
     }
 
-    /// Calls `each` with every panel of the filter.
-    fn for_each_panel<T>(&self, filter: &[T], mut each: impl FnMut(&Panel<T>)) {
+    /// Computes some panels of channels for some samples from their patches.
+    fn compute_patches<T: Float>(
+        &self,
+        patches: &Patches,
+        samples: Range<usize>,
+        panels: Range<usize>,
+        source: &[T],
+        filter: &[T],
+        result: &Target<T>,
+        matrix: &mut [T],
+    ) {
+        let (row_of_taps, source_channels) = (self.sizes.axes[2].kernel, self.source_channels());
+        let result_channels = self.result_channels();
+        for first in (0..patches.tap_rows()).step_by(self.tap_rows) {
+            let tap_rows = first..(first + self.tap_rows).min(patches.tap_rows());
+            patches.fill(source, samples.clone(), &tap_rows, matrix);
+            let taps = tap_rows.len() * row_of_taps;
+            for panel in panels.clone().map(|i| self.panel(filter, i)) {
+                let merges = self.sizes.groups == 1;
+                let all = Product {
+                    a: matrix[panel.channel / self.result_group * self.source_group..].as_ptr(),
+                    a_row: taps * source_channels,
+                    a_depth: 1,
+                    b: panel.start.wrapping_add(first * row_of_taps * panel.tap),
+                    b_depth: panel.row,
+                    c: result.at(samples.start * patches.results() * result_channels + panel.channel),
+                    c_row: result_channels,
+                    rows: samples.len() * patches.results(),
+                    columns: panel.width,
+                    depth: self.source_group * if merges { taps } else { 1 },
+                    loops: [
+                        Loop::ONCE,
+                        Loop::ONCE,
+                        Loop {
+                            count: if merges { 1 } else { taps },
+                            a: source_channels as isize,
+                            b: panel.tap as isize,
+                        },
+                    ],
+                    into: if first == 0 { Into::Overwrite } else { Into::Add },
+                };
+                // SAFETY: the matrix has a row for every result, which belongs to this task; the panel has the taps.
+                unsafe { product(&all) };
+            }
+        }
+    }
+
+    /// Panels of result channels in all groups.
+    fn panels(&self) -> usize {
+        match self.sizes.is_depthwise() {
+            true => 1,
+            false => self.sizes.groups * self.result_group.div_ceil(self.panel),
+        }
+    }
+
+    /// A panel of the filter.
+    fn panel<T>(&self, filter: &[T], index: usize) -> Panel<T> {
         if self.sizes.is_depthwise() {
             let width = self.sizes.out_channels;
-            return each(&Panel { start: filter.as_ptr(), tap: width, row: width, channel: 0, width });
+            return Panel { start: filter.as_ptr(), tap: width, row: width, channel: 0, width };
         }
-        for group in 0..self.sizes.groups {
-            for first in (0..self.result_group).step_by(self.panel) {
-                let width = self.panel.min(self.result_group - first);
-                let channel = group * self.result_group + first;
-                let (start, row) = match self.packs_filter {
-                    true => (channel * self.sizes.taps() * self.source_group, width),
-                    false => (channel, self.sizes.out_channels),
-                };
-                each(&Panel { start: filter[start..].as_ptr(), tap: self.source_group * row, row, channel, width });
-            }
+        let panels = self.result_group.div_ceil(self.panel);
+        let first = index % panels * self.panel;
+        let width = self.panel.min(self.result_group - first);
+        let channel = index / panels * self.result_group + first;
+        let (start, row) = match self.packs_filter {
+            true => (channel * self.sizes.taps() * self.source_group, width),
+            false => (channel, self.sizes.out_channels),
+        };
+        Panel { start: filter[start..].as_ptr(), tap: self.source_group * row, row, channel, width }
+    }
+
+    /// The walk of one phase of an axis, with the kernel's cells in the order of the filter as it is read.
+    fn walk(&self, axis: &Axis, phase: usize) -> Walk {
+        let walk = axis.walk(self.direction, phase);
+        match self.direction == Direction::Backward && self.packs_filter {
+            true => Walk { kernel: axis.kernel - 1 - walk.kernel, kernel_step: -walk.kernel_step, ..walk },
+            false => walk,
         }
     }
 
@@ -248,15 +354,11 @@ impl Gather {
         let tap = panel.tap as isize;
         let (tap_row, tap_slice) =
             (width_axis.kernel as isize * tap, (height_axis.kernel * width_axis.kernel) as isize * tap);
-        let through = depth_axis.walk(self.direction, block.depth % depth_axis.phases(self.direction));
+        let through = self.walk(depth_axis, block.depth % depth_axis.phases(self.direction));
         for phase in 0..width_axis.phases(self.direction) {
-            let across = width_axis.walk(self.direction, phase);
+            let across = self.walk(width_axis, phase);
             let numbers = across.within(&block.columns);
-            // The rows of a filter packed for the backward direction are reversed.
-            let (kernel, kernel_step) = match self.direction == Direction::Backward && self.packs_filter {
-                true => (width_axis.kernel - 1 - across.kernel, -across.kernel_step),
-                false => (across.kernel, across.kernel_step),
-            };
+            let (kernel, kernel_step) = (across.kernel as isize, across.kernel_step);
             // Neighbouring taps that meet neighbouring cells make one longer sum.
             let merges =
                 kernel_step == 1 && across.tap_step == 1 && self.sizes.groups == 1 && !is_depthwise && across.taps > 0;
@@ -268,7 +370,7 @@ impl Gather {
             };
             let column = across.source(numbers.start) - view.first_column;
             for phase in 0..height_axis.phases(self.direction) {
-                let down = height_axis.walk(self.direction, phase);
+                let down = self.walk(height_axis, phase);
                 for number in down.within(&block.rows) {
                     let taps = down.taps_inside(number, height_axis.sources(self.direction));
                     let source_row = down.source(number) + (taps.start * down.tap_step) as isize - view.first_row;
@@ -322,12 +424,11 @@ impl Gather {
         }
     }
 
-    /// Rearranges the filter into panels `[panel][tap][source channel][result channel]`; backward, each row of taps is
+    /// Rearranges the filter into panels `[panel][tap][source channel][result channel]`; backward, the taps are
     /// reversed, so that ascending taps meet ascending cells.
     fn pack<'a, T: Float>(&self, pool: &Pool, filter: &[T], packed: &'a mut [T]) -> &'a [T] {
         let panels = self.result_group.div_ceil(self.panel);
         let taps = self.sizes.taps();
-        let row_of_taps = self.sizes.axes[2].kernel;
         let out = SharedSlice::new(packed);
         pool.run_sized(self.sizes.groups * panels * taps, filter.len(), &|task, _| {
             let (task, tap) = (task / taps, task % taps);
@@ -345,7 +446,7 @@ impl Gather {
                     }
                 }
                 Direction::Backward => {
-                    let tap = tap / row_of_taps * row_of_taps + (row_of_taps - 1 - tap % row_of_taps);
+                    let tap = taps - 1 - tap;
                     let from = &filter
                         [(tap * self.result_group + first) * self.sizes.out_channels + group * self.source_group..];
                     transpose(from, self.sizes.out_channels, to, width);

@@ -13,8 +13,9 @@
 //! another factor, and each of the three is the gradient of the other two. A transposed convolution is
 //! [`grad_input`].
 //!
-//! There is no im2col. A register tile ([`tile`]) reads the image where it lies; the only copies are a band
-//! of rows with its margin of zeros, when there is a margin, and the filter in panels of register width.
+//! There is no im2col of an image. A register tile ([`tile`]) reads the image where it lies; the copies are a band of
+//! rows with its margin of zeros, when there is a margin, the filter in panels of register width, and for
+//! images of a few pixels alone, their [`patches`].
 //! Sizes such as those of a small image network run at 80 to 95% of the rate of a large matrix product.
 //!
 //! Reading order: [`walk`] says which cells meet which; [`band`] lays out what a block of results reads; [`gather`] is the forward pass and the input gradient;
@@ -30,6 +31,7 @@ mod filter;
 mod gather;
 mod lanes;
 pub mod naive;
+mod patches;
 #[cfg(test)]
 mod tests;
 mod tile;

@@ -146,6 +146,14 @@ fn large_enough_for_every_way_of_cutting() {
 }
 
 #[test]
+fn small_images_of_many_channels() {
+    check(sizes(5, 33, 40, 1, &[axis(4, 3, 1, 1, 1, 1), axis(4, 3, 1, 1, 1, 1)]));
+    check(sizes(17, 70, 96, 2, &[axis(2, 3, 1, 1, 1, 1), axis(2, 3, 1, 1, 1, 1)]));
+    check(sizes(3, 40, 64, 1, &[axis(9, 3, 2, 1, 1, 1), axis(6, 3, 2, 1, 0, 1)]));
+    check(sizes(2, 36, 36, 1, &[axis(3, 2, 1, 1, 1, 1), axis(3, 3, 1, 2, 2, 2), axis(3, 3, 1, 1, 1, 1)]));
+}
+
+#[test]
 fn a_slice_of_the_batch_gives_the_same_bits() {
     for g in [
         sizes(12, 3, 20, 1, &[axis(24, 3, 1, 1, 1, 1), axis(24, 3, 1, 1, 1, 1)]),
@@ -153,6 +161,8 @@ fn a_slice_of_the_batch_gives_the_same_bits() {
         sizes(80, 17, 40, 1, &[axis(2, 1, 1, 1, 0, 0), axis(2, 1, 1, 1, 0, 0)]),
         sizes(80, 20, 200, 1, &[axis(7, 3, 1, 1, 1, 1), axis(7, 3, 1, 1, 1, 1)]),
         sizes(40, 180, 200, 1, &[axis(2, 3, 1, 1, 1, 1), axis(2, 3, 1, 1, 1, 1)]),
+        sizes(67, 48, 400, 1, &[axis(4, 3, 1, 1, 1, 1), axis(6, 3, 1, 1, 1, 1)]),
+        sizes(20, 90, 400, 1, &[axis(9, 3, 1, 1, 1, 1), axis(9, 3, 1, 1, 1, 1)]),
     ] {
         let (x, filter, dy) =
             (fill::<f32>(g.input_len(), 1), fill::<f32>(g.filter_len(), 2), fill::<f32>(g.output_len(), 3));

@@ -79,6 +79,11 @@ pub(super) fn panel<T>() -> usize {
     }
 }
 
+/// Rows of the largest tile on this processor.
+pub(super) fn tile_rows() -> usize {
+    most_rows(if level() == Level::Avx512 { 32 } else { 16 })
+}
+
 /// Rows of the largest tile: the accumulators of two columns of registers leave room for the operands.
 const fn most_rows(registers: usize) -> usize {
     if registers >= 32 { 12 } else { 6 }

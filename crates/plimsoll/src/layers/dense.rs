@@ -1,6 +1,6 @@
 //! The fully connected layer.
 
-use super::{Activation, Layer, single};
+use super::{Activation, Layer, positive, refuse, single};
 use crate::error::Error;
 use crate::init::Initializer;
 use crate::trace::Trace;
@@ -34,51 +34,27 @@ impl Dense {
         }
     }
 
-    /// With this activation.
-    #[must_use]
-    pub fn activation(self, activation: Activation) -> Dense {
-        Dense { activation, ..self }
-    }
-
-    /// Without a bias.
-    #[must_use]
-    pub fn no_bias(self) -> Dense {
-        Dense { bias: false, ..self }
-    }
-
-    /// With these initial values of the kernel.
-    #[must_use]
-    pub fn kernel_init(self, kernel_init: Initializer) -> Dense {
-        Dense { kernel_init, ..self }
-    }
-
-    /// With these initial values of the bias.
-    #[must_use]
-    pub fn bias_init(self, bias_init: Initializer) -> Dense {
-        Dense { bias_init, ..self }
-    }
-
-    /// With this name.
-    #[must_use]
-    pub fn named(self, name: &str) -> Dense {
-        Dense { name: Some(name.into()), ..self }
+    settings! {
+        /// With this activation.
+        activation: Activation;
+        /// Without a bias.
+        no_bias => bias = false;
+        /// With these initial values of the kernel.
+        kernel_init: Initializer;
+        /// With these initial values of the bias.
+        bias_init: Initializer;
     }
 }
 
 impl Layer for Dense {
-    fn kind(&self) -> &'static str {
-        "dense"
-    }
-
-    fn name(&self) -> Option<&str> {
-        self.name.as_deref()
-    }
+    identity!("dense");
 
     fn call(&self, t: &mut Trace<'_>, inputs: &[Value]) -> Result<Value, Error> {
-        let x = single("dense", inputs)?;
+        let x = single(t, "dense", inputs)?;
+        positive(t, "dense", "units", self.units)?;
         let shape = t.shape(x);
         let Some((&inner, true)) = shape.dims().last().map(|n| (n, shape.rank() >= 2)) else {
-            return Err(Error::config("dense", format!("takes [batch, .., features], got {shape}")));
+            return Err(refuse(t, "dense", format!("takes [batch, .., features], got {shape}")));
         };
         let kernel = t.weight("kernel", [inner, self.units], self.kernel_init.clone())?;
         let mut y = t.matmul(x, kernel)?;

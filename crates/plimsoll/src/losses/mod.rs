@@ -193,7 +193,7 @@ pub struct Fraction {
 /// As [`total`], but without the division by what depends on the data.
 ///
 /// The gradients of the loss are those of [`Fraction::sum`], divided by [`Fraction::divisor`]. Taken in this order (see
-/// [`Step::gradient_divisor`](crate::optimizers::Step::gradient_divisor)) they can be added up over slices of the
+/// [`UpdateOptions::gradient_divisor`](crate::optimizers::UpdateOptions::gradient_divisor)) they can be added up over slices of the
 /// batch even though the divisor depends on all of it.
 ///
 /// # Errors

@@ -31,20 +31,26 @@ fn all() -> Vec<Box<dyn Loss>> {
 }
 
 /// Traces a loss over predictions of this type and a weight per sample; gives the relations to the batch of the sum, of
-/// the loss and of the predictions' gradient.
+/// the loss and of the predictions' gradient (this one after fusing, as the planner sees it: a gradient begins with the
+/// same number for every sample, which fusing leaves a scalar).
 fn splits(loss: &dyn Loss, prediction: TensorType) -> [Split; 3] {
     let mut variables = Variables::new();
     let mut t = Trace::new(&mut variables, Mode::Train);
     let y_pred = t.input("y_pred", prediction);
-    let label = loss.label_type(&prediction);
-    let y_true = t.input("y_true", label);
+    let y_true = t.input("y_true", loss.label_type(&prediction));
     let weights = t.input("weights", TensorType::new(DType::F32, [prediction.dims()[0]]));
     let Fraction { sum, divisor } = fraction(loss, &mut t, y_true, y_pred, Some(weights)).unwrap();
     let value = divisor.map_or(Ok(sum), |d| t.div(sum, d)).unwrap();
     let gradient = gradients(&mut t, sum, &[y_pred]).unwrap()[0].expect("the loss depends on the predictions");
+    t.output("gradient", gradient);
     let graph = t.finish();
-    let splits = propagate(&graph, &[y_pred, y_true, weights].map(|v| (v, Split::Axis(0))));
-    [sum, value, gradient].map(|v| splits[v.0 as usize])
+    let relate = |graph: &plimsoll_graph::Graph| {
+        let inputs: Vec<_> = graph.inputs().map(|(v, _)| (v, Split::Axis(0))).collect();
+        propagate(graph, &inputs)
+    };
+    let fused = plimsoll_plan::fuse::fuse(&graph).unwrap();
+    let (plain, after) = (relate(&graph), relate(&fused));
+    [plain[sum.0 as usize], plain[value.0 as usize], after[fused.outputs()[0].value.0 as usize]]
 }
 
 #[test]

@@ -157,7 +157,10 @@ impl Trainer {
                 .filter_map(|((name, weight), grad)| Some((name, weight, grad?)))
                 .collect();
             if changes.is_empty() {
-                return Err(Error::config("model", "has no weight that the loss depends on: there is nothing to train"));
+                return Err(Error::config(
+                    "model",
+                    "has no weight that the loss depends on: there is nothing to train",
+                ));
             }
             optimizers::apply(&*self.optimizer, &mut t, &changes, &hyper, &self.updates)?;
         }
@@ -196,14 +199,24 @@ fn count_loss(t: &mut Trace<'_>, loss: Value, batch: usize) -> Result<(), Error>
 }
 
 /// A field of the data as the model or loss wants it: of its own type, converted in the step.
-fn field_value(t: &mut Trace<'_>, key: &StepKey, kind: FieldKind, name: &str, what: &str, want: TensorType) -> Result<Value, Error> {
+fn field_value(
+    t: &mut Trace<'_>,
+    key: &StepKey,
+    kind: FieldKind,
+    name: &str,
+    what: &str,
+    want: TensorType,
+) -> Result<Value, Error> {
     let of_kind = || key.fields.iter().filter(|f| f.kind == kind);
     // A single field of its kind needs no matching name.
     let only = if of_kind().count() == 1 { of_kind().next() } else { None };
     let Some(field) = of_kind().find(|f| f.name == name).or(only) else {
         let names: Vec<&str> = of_kind().map(|f| f.name.as_str()).collect();
         let there = if names.is_empty() { "none".into() } else { names.join(", ") };
-        return Err(Error::config(what, format!("the data has no field '{name}' for it; of this kind it has: {there}")));
+        return Err(Error::config(
+            what,
+            format!("the data has no field '{name}' for it; of this kind it has: {there}"),
+        ));
     };
     let found = TensorType::new(field.ty.dtype, field.ty.shape.insert(0, key.batch));
     let input_name = input_name(field);

@@ -379,4 +379,3 @@ impl Training for Trainer {
         self.compiled.as_ref().map_or(0, |c| c.engine.bytes().0)
     }
 }
-

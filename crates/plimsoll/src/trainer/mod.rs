@@ -93,8 +93,7 @@ impl Trainer {
             return Err(Error::config("model", "has no output; name one with `output`"));
         }
         let loss: Arc<dyn Loss> = Arc::new(loss);
-        let per_output =
-            |name: &&str| OutputLoss { output: (*name).to_owned(), loss: loss.clone(), weight: 1.0 };
+        let per_output = |name: &&str| OutputLoss { output: (*name).to_owned(), loss: loss.clone(), weight: 1.0 };
         Ok(Trainer {
             losses: model.outputs().iter().map(per_output).collect(),
             metrics: Vec::new(),
@@ -231,7 +230,8 @@ impl Trainer {
                 _ => (),
             }
         }
-        let known = |name: &str| self.variables.get(name).is_some_and(|v| matches!(v.role, Role::Weight | Role::Statistic));
+        let known =
+            |name: &str| self.variables.get(name).is_some_and(|v| matches!(v.role, Role::Weight | Role::Statistic));
         if let Some((name, _)) = loaded.iter().find(|(name, _)| !known(name)) {
             return Err(Error::file(path, format!("has '{name}', which the model does not have")));
         }
