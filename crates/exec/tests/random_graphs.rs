@@ -7,7 +7,7 @@ use plimsoll_budget::Budget;
 use plimsoll_exec::Engine;
 use plimsoll_graph::{Graph, Value, gradients, interpret};
 use plimsoll_kernels::gemm;
-use plimsoll_plan::{Options, StateLayout, plan};
+use plimsoll_plan::{Options, Plan, PlanError, StateLayout, plan};
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
 
 /// A small generator of whole numbers.
@@ -139,6 +139,25 @@ fn given(g: &Graph, dice: &mut Dice) -> Vec<(String, Tensor)> {
         .collect()
 }
 
+/// Runs a planned step once and gives its outputs.
+fn outputs(g: &Graph, planned: Plan, values: &[(String, Tensor)]) -> Vec<Tensor> {
+    let (state, threads) = (planned.state.clone(), planned.threads);
+    let bytes = state.bytes() + planned.arena_bytes + gemm::library_bytes(threads) as u64;
+    let budget = Budget::unlimited();
+    let mut engine = Engine::open(&budget, &state, vec![planned], threads).unwrap();
+    assert_eq!(budget.peak().0, bytes, "the ledger's peak is the planned one");
+    engine.set_poison(true);
+    for (name, tensor) in values {
+        if g.states().any(|(_, n)| n == name) {
+            engine.set_state(name, tensor).unwrap();
+        } else {
+            engine.set_input(0, name, tensor).unwrap();
+        }
+    }
+    engine.run(0).unwrap();
+    g.outputs().iter().map(|o| engine.output(0, &o.name).unwrap()).collect()
+}
+
 fn close(a: f64, b: f64) -> bool {
     a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-3 * a.abs().max(b.abs()).max(1.0) || a.abs().min(b.abs()) > 1e30
 }
@@ -147,7 +166,7 @@ fn close(a: f64, b: f64) -> bool {
 fn planned_runs_equal_the_plain_interpreter() {
     let count: usize = std::env::var("PLIMSOLL_GRAPHS").ok().and_then(|v| v.parse().ok()).unwrap_or(1000);
     let seed: u64 = std::env::var("PLIMSOLL_SEED").ok().and_then(|v| v.parse().ok()).unwrap_or(1);
-    let mut n_ops = 0;
+    let (mut n_ops, mut n_recomputed, mut n_refused) = (0, 0, 0);
     for case in 0..count as u64 {
         let mut dice = Dice((seed + case).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let g = random_graph(&mut dice);
@@ -163,29 +182,33 @@ fn planned_runs_equal_the_plain_interpreter() {
             let planned = planned.unwrap_or_else(|e| panic!("case {case}: {e}\n{text}"));
             assert!(planned.arena_bytes >= planned.live_bytes);
             n_ops += planned.instructions.len();
-            let bytes = state.bytes() + planned.arena_bytes + gemm::library_bytes(threads) as u64;
-            let budget = Budget::unlimited();
-            let mut engine = Engine::open(&budget, &state, vec![planned], threads).unwrap();
-            assert_eq!(budget.peak().0, bytes, "case {case}: the ledger's peak is the planned one");
-            engine.set_poison(true);
-            for (name, tensor) in &values {
-                if g.states().any(|(_, n)| n == name) {
-                    engine.set_state(name, tensor).unwrap();
-                } else {
-                    engine.set_input(0, name, tensor).unwrap();
+            // Under a random limit the same bits come out, or no plan at all.
+            let limit = planned.arena_bytes * (30 + dice.roll(70) as u64) / 100;
+            match plan(&g, &state, &Options { threads, limit: Some(limit), ..Options::default() }) {
+                Ok(tight) => {
+                    assert!(tight.arena_bytes <= limit);
+                    n_recomputed += tight.recomputed.nodes;
+                    results.push(outputs(&g, tight, &values));
                 }
+                Err(PlanError::DoesNotFit { smallest, unlimited, .. }) => {
+                    assert!(limit < smallest && smallest <= unlimited);
+                    n_refused += 1;
+                    let least = plan(&g, &state, &Options { threads, limit: Some(smallest), ..Options::default() });
+                    assert!(least.is_ok(), "case {case}: the smallest limit, {smallest}, works\n{text}");
+                }
+                Err(other) => panic!("case {case}: {other}\n{text}"),
             }
-            engine.run(0).unwrap();
-            let all: Vec<Tensor> = g.outputs().iter().map(|o| engine.output(0, &o.name).unwrap()).collect();
-            results.push(all);
+            results.push(outputs(&g, planned, &values));
         }
         for (i, output) in g.outputs().iter().enumerate() {
-            let (one, two) = (&results[0][i], &results[1][i]);
-            assert!(one.bytes() == two.bytes(), "case {case}: '{}' depends on the threads\n{text}", output.name);
+            let one = &results[0][i];
+            let same = results.iter().all(|r| r[i].bytes() == one.bytes());
+            assert!(same, "case {case}: '{}' depends on threads or limit\n{text}", output.name);
             for (a, b) in one.to_f64().iter().zip(want[&output.name].to_f64()) {
                 assert!(close(*a, b), "case {case}: '{}' is {a}, plainly {b}\n{text}", output.name);
             }
         }
     }
-    println!("{count} graphs, {n_ops} instructions");
+    println!("{count} graphs, {n_ops} instructions; under limits {n_recomputed} recomputed, {n_refused} refusals");
+    assert!(n_recomputed > 0 || count < 100, "the limits make something be computed again");
 }

@@ -73,16 +73,17 @@ pub(crate) fn largest<T: Float>(x: &[T]) -> T {
 pub(crate) fn sums<T: Float, const N: usize, const M: usize>(rows: [&[T]; N], f: impl Fn([T; N]) -> [T; M]) -> [T; M] {
     let len = rows[0].len();
     let rows = rows.map(|row| &row[..len]);
-    let mut lanes = [[T::ZERO; LANES]; M];
     if len < LANES {
+        let mut total = [T::ZERO; M];
         for i in 0..len {
             let terms = f(rows.map(|row| row[i]));
             for j in 0..M {
-                lanes[j][0] += terms[j];
+                total[j] += terms[j];
             }
         }
-        return lanes.map(|lanes| lanes[0]);
+        return total;
     }
+    let mut lanes = [[T::ZERO; LANES]; M];
     let rest = len % LANES;
     let mut start = 0;
     while start < len - rest {

@@ -44,6 +44,7 @@ struct Shared {
     job: UnsafeCell<Job>,
     next: AtomicUsize,
     asleep: Vec<AtomicBool>,
+    started: AtomicUsize,
     stop: AtomicBool,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -72,6 +73,7 @@ impl Pool {
             job: UnsafeCell::new(Job { body: &|_, _| (), tasks: 0 }),
             next: AtomicUsize::new(0),
             asleep: (0..n_workers).map(|_| AtomicBool::new(false)).collect(),
+            started: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             panic: Mutex::new(None),
         });
@@ -85,6 +87,10 @@ impl Pool {
                     .expect("the system starts a thread")
             })
             .collect();
+        // A thread allocates while it starts: that is over before anything runs.
+        while shared.started.load(Ordering::Acquire) < n_workers {
+            std::thread::yield_now();
+        }
         let handles = workers.iter().map(|w| w.thread().clone()).collect();
         Pool { shared, workers, handles, turn: Mutex::new(()) }
     }
@@ -166,6 +172,7 @@ impl Shared {
     }
 
     fn work(&self, index: usize) {
+        self.started.fetch_add(1, Ordering::Release);
         let mut last_loop = 0;
         loop {
             let gate = self.wait(index, last_loop);

@@ -44,11 +44,13 @@ pub struct Options {
     pub threads: usize,
     /// How hard to try to pack the arena.
     pub effort: place::Effort,
+    /// The most bytes that the arena may have; `None` for as many as the plain plan needs.
+    pub limit: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { threads: 1, effort: place::Effort::default() }
+        Options { threads: 1, effort: place::Effort::default(), limit: None }
     }
 }
 
@@ -127,6 +129,19 @@ pub struct Plan {
     pub live_bytes: u64,
     /// The number of threads it was made for.
     pub threads: usize,
+    /// What is computed more than once to keep the limit.
+    pub recomputed: Recompute,
+}
+
+/// What a plan computes more than once.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct Recompute {
+    /// How many nodes run again.
+    pub nodes: usize,
+    /// The time of the step as estimated, 0 where nothing was estimated.
+    pub seconds: f64,
+    /// Of which for running again.
+    pub extra_seconds: f64,
 }
 
 /// Why there is no plan.
@@ -146,20 +161,47 @@ pub enum PlanError {
         /// What the layout says.
         expected: String,
     },
+    /// No plan keeps the limit.
+    #[error("the step does not fit in {limit} bytes; the smallest that would do is {smallest}, without recomputing {unlimited}")]
+    DoesNotFit {
+        /// The limit of the arena.
+        limit: u64,
+        /// The smallest limit for which a plan was found.
+        smallest: u64,
+        /// What the plain plan needs.
+        unlimited: u64,
+        /// What is alive at the peak of the plain plan.
+        peak: Box<Explanation>,
+    },
     /// A bug of the planner, found by the checker before anything ran.
     #[error(transparent)]
     Unsafe(#[from] Violation),
 }
 
-/// Plans a graph.
+/// Plans a graph. Under a limit that the plain plan does not keep, values are dropped and computed again.
 ///
 /// # Errors
-/// When the graph is broken or its states are not in the layout.
+/// When the graph is broken, its states are not in the layout, or no plan keeps the limit.
 pub fn plan(graph: &Graph, state: &StateLayout, options: &Options) -> Result<Plan, PlanError> {
     graph.verify()?;
     let graph = fuse::fuse(graph)?;
     let order = schedule::schedule(&graph);
-    let lives = lifetime::lifetimes(&graph, &order, options.threads);
+    let whole = assemble(graph, &order, state, options)?;
+    match options.limit {
+        Some(limit) if whole.arena_bytes > limit => {
+            let found = within(&whole, &order, limit, options, SEARCH_TRIALS)?;
+            found.ok_or_else(|| does_not_fit(&whole, &order, limit, options))
+        }
+        _ => Ok(whole),
+    }
+}
+
+/// Trials of the search for a cheaper way to recompute.
+const SEARCH_TRIALS: usize = 60;
+
+/// A plan of a graph whose nodes run in this order.
+fn assemble(graph: Graph, order: &[NodeId], state: &StateLayout, options: &Options) -> Result<Plan, PlanError> {
+    let lives = lifetime::lifetimes(&graph, order, options.threads);
     let sizes: Vec<place::Buffer> =
         lives.buffers.iter().map(|b| place::Buffer { bytes: b.bytes, first: b.first, last: b.last }).collect();
     let placement = place::place(&sizes, options.effort);
@@ -185,10 +227,41 @@ pub fn plan(graph: &Graph, state: &StateLayout, options: &Options) -> Result<Pla
         arena_bytes: placement.height,
         live_bytes: placement.lower_bound,
         threads: options.threads,
+        recomputed: Recompute::default(),
         graph,
     };
     check(&plan.graph, &plan)?;
     Ok(plan)
+}
+
+/// A plan that keeps a limit by recomputing, if one is found.
+fn within(whole: &Plan, order: &[NodeId], limit: u64, options: &Options, trials: usize) -> Result<Option<Plan>, PlanError> {
+    let mut target = limit;
+    // What is packed is a little higher than what is alive: the difference is taken off, a few times.
+    for _ in 0..6 {
+        let Some(again) = remat::recompute(&whole.graph, order, target, options.threads, trials)? else { return Ok(None) };
+        let recomputed = Recompute { nodes: again.repeats, seconds: again.seconds, extra_seconds: again.extra_seconds };
+        let plan = Plan { recomputed, ..assemble(again.graph, &again.order, &whole.state, options)? };
+        if plan.arena_bytes <= limit {
+            return Ok(Some(plan));
+        }
+        target = target.saturating_sub(plan.arena_bytes - limit);
+    }
+    Ok(None)
+}
+
+/// The refusal, with the smallest limit for which a plan was found.
+fn does_not_fit(whole: &Plan, order: &[NodeId], limit: u64, options: &Options) -> PlanError {
+    let mut works = whole.arena_bytes;
+    let mut fails = limit;
+    while works - fails > (works / 512).max(4096) {
+        let middle = fails + (works - fails) / 2;
+        match within(whole, order, middle, options, 0) {
+            Ok(Some(plan)) => works = plan.arena_bytes,
+            _ => fails = middle,
+        }
+    }
+    PlanError::DoesNotFit { limit, smallest: works, unlimited: whole.arena_bytes, peak: Box::new(explain(whole)) }
 }
 
 fn find_state(graph: &Graph, value: plimsoll_graph::Value, layout: &StateLayout) -> Result<u64, PlanError> {

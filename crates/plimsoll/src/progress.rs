@@ -77,7 +77,12 @@ impl Callback for Progress {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn on_epoch_end(&mut self, training: &mut dyn Training, epoch: usize, logs: &Logs) -> Result<ControlFlow<()>, Error> {
+    fn on_epoch_end(
+        &mut self,
+        training: &mut dyn Training,
+        epoch: usize,
+        logs: &Logs,
+    ) -> Result<ControlFlow<()>, Error> {
         let start = if self.live { "\r\x1b[K" } else { "" };
         let mut line = format!("{start}epoch {}/{}", epoch + 1, self.epochs);
         line += &format!("  {}/step", short(self.started.elapsed() / self.steps.max(1) as u32));

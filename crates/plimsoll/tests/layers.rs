@@ -13,6 +13,10 @@ fn counted(shape: &[usize]) -> Tensor {
 
 /// The layer's output and the gradient of its sum with respect to the first input.
 fn evaluate(layer: &dyn Layer, mode: Mode, inputs: &[Tensor]) -> (Tensor, Tensor) {
+    evaluate_with(layer, mode, inputs, &[])
+}
+
+fn evaluate_with(layer: &dyn Layer, mode: Mode, inputs: &[Tensor], weights: &[(&str, Tensor)]) -> (Tensor, Tensor) {
     let mut variables = Variables::new();
     let mut t = Trace::new(&mut variables, mode);
     let names: Vec<String> = (0..inputs.len()).map(|i| format!("x{i}")).collect();
@@ -23,6 +27,7 @@ fn evaluate(layer: &dyn Layer, mode: Mode, inputs: &[Tensor]) -> (Tensor, Tensor
     let dx = gradients(&mut t, sum, &values[..1]).unwrap()[0].expect("the output depends on the input");
     t.output("dx", dx);
     let mut given: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(inputs.iter().cloned()).collect();
+    given.extend(weights.iter().cloned());
     given.push(("random key", Tensor::from_slice([2], &[7i64, 3]).unwrap()));
     let mut results = interpret(&t.finish(), &given).unwrap();
     (results.remove("y").unwrap(), results.remove("dx").unwrap())
@@ -310,6 +315,141 @@ fn separable_convolution() {
     let results = interpret(&graph, &given).unwrap();
     assert_eq!(results["y"].shape().dims(), [1, 2, 2, 3]);
     assert_eq!(results["y"].to_f64(), results["z"].to_f64());
+}
+
+#[test]
+fn what_normalisations_refuse() {
+    check_refuses(
+        BatchNorm::new(),
+        &[f32s(&[4])],
+        "batch_normalization: takes [batch, .., channels] with an element or more, got [4]",
+    );
+    check_refuses(
+        BatchNorm::new().axis(3),
+        &[f32s(&[4, 2])],
+        "batch_normalization: axis 3 of an input [4,2], which has 2 axes",
+    );
+    check_refuses(
+        LayerNorm::new().axes([0]),
+        &[f32s(&[4, 2])],
+        "layer_normalization: axes [0] of an input [4,2]: one or more, each once, without the batch",
+    );
+    check_refuses(
+        LayerNorm::new().axes([1, -1]),
+        &[f32s(&[4, 2])],
+        "layer_normalization: axes [1, -1] of an input [4,2]: one or more, each once, without the batch",
+    );
+    check_refuses(
+        RmsNorm::new(),
+        &[f32s(&[4, 0])],
+        "rms_normalization: takes one element or more along axes [-1], got [4,0]",
+    );
+    check_refuses(
+        GroupNorm::new(4),
+        &[f32s(&[4, 3, 6])],
+        "group_normalization: 6 channels cannot be cut into 4 groups",
+    );
+    check_refuses(
+        GroupNorm::new(0),
+        &[f32s(&[4, 3, 6])],
+        "group_normalization: 6 channels cannot be cut into 0 groups",
+    );
+}
+
+#[test]
+fn what_attention_and_embedding_refuse() {
+    let layer = || MultiHeadAttention::new(2, 3);
+    let (query, value) = (f32s(&[2, 4, 6]), f32s(&[2, 5, 6]));
+    let mask = |shape: &[usize]| TensorType::new(DType::Bool, shape);
+    let kind = "multi_head_attention";
+    check_refuses(layer(), &[f32s(&[4, 6])], &format!("{kind}: takes [batch, queries, features], got [4,6]"));
+    check_refuses(MultiHeadAttention::new(0, 3), &[query], &format!("{kind}: heads must be positive, got 0"));
+    check_refuses(layer().output_size(0), &[query], &format!("{kind}: output_size must be positive, got 0"));
+    check_refuses(
+        layer(),
+        &[query, value, f32s(&[2, 4, 6])],
+        &format!("{kind}: query [2,4,6], value [2,5,6] and key [2,4,6] differ in the batch or in the number of keys"),
+    );
+    check_refuses(
+        layer(),
+        &[query, value, mask(&[2, 4, 4])],
+        &format!("{kind}: takes a mask [2,4,5], [2,5] or [2,2,4,5], got [2,4,4]"),
+    );
+    check_refuses(
+        layer(),
+        &[],
+        &format!("{kind}: takes query, value, key and a bool mask, of which all but the first are optional; got 0"),
+    );
+    check_refuses(Embedding::new(0, 3), &[query], "embedding: input_dim must be positive, got 0");
+    check_refuses(Embedding::new(3, 0), &[query], "embedding: output_dim must be positive, got 0");
+}
+
+/// Channels that are not last: as if they had been brought there and back.
+#[test]
+fn normalisations_over_other_axes() {
+    let x = counted(&[2, 3, 4]);
+    let around = |inner: Box<dyn Layer>| {
+        Function::new(move |t, inputs| {
+            let x = t.transpose(inputs[0], &[0, 2, 1])?;
+            let y = inner.call(t, &[x])?;
+            Ok(t.transpose(y, &[0, 2, 1])?)
+        })
+    };
+    let pairs: [(Box<dyn Layer>, Box<dyn Layer>); 4] = [
+        (Box::new(BatchNorm::new().axis(1).no_scale().no_center()), Box::new(BatchNorm::new().no_scale().no_center())),
+        (
+            Box::new(GroupNorm::new(3).axis(1).no_scale().no_center()),
+            Box::new(GroupNorm::instance().no_scale().no_center()),
+        ),
+        (
+            Box::new(LayerNorm::new().axes([1]).no_scale().no_center()),
+            Box::new(LayerNorm::new().no_scale().no_center()),
+        ),
+        (
+            Box::new(LayerNorm::new().axes([-2]).no_scale().no_center()),
+            Box::new(LayerNorm::new().no_scale().no_center()),
+        ),
+    ];
+    for (direct, last) in pairs {
+        let (a, da) = evaluate_with(&*direct, Mode::Train, &[x.clone()], &statistics(3));
+        let (b, db) = evaluate_with(&around(last), Mode::Train, &[x.clone()], &statistics(3));
+        assert_eq!((a.to_f64(), da.to_f64()), (b.to_f64(), db.to_f64()), "{}", direct.kind());
+    }
+}
+
+/// Running statistics as they start.
+fn statistics(channels: usize) -> Vec<(&'static str, Tensor)> {
+    let ones = Tensor::from_f64(DType::F32, [channels], &vec![1.0; channels]).unwrap();
+    vec![("moving_mean", Tensor::zeros(DType::F32, [channels])), ("moving_variance", ones)]
+}
+
+/// Attention with next to nothing left out is attention.
+#[test]
+fn attention_with_dropout() {
+    let weights: Vec<(&str, Tensor)> = [
+        ("query/kernel", vec![4, 2, 3]),
+        ("key/kernel", vec![4, 2, 3]),
+        ("value/kernel", vec![4, 2, 3]),
+        ("attention_output/kernel", vec![2, 3, 4]),
+    ]
+    .into_iter()
+    .map(|(name, shape)| {
+        let values: Vec<f64> = counted(&shape).to_f64().iter().map(|v| (v * 1.3 + name.len() as f64).sin()).collect();
+        (name, Tensor::from_f64(DType::F32, &shape[..], &values).unwrap())
+    })
+    .collect();
+    let x =
+        Tensor::from_f64(DType::F32, [2, 3, 4], &counted(&[24]).to_f64().iter().map(|v| v.sin()).collect::<Vec<_>>());
+    let mask = Tensor::from_f64(DType::Bool, [2, 3], &[1.0, 1.0, 0.0, 1.0, 1.0, 1.0]).unwrap();
+    let inputs = [x.unwrap(), mask];
+    for causal in [false, true] {
+        let layer = MultiHeadAttention::new(2, 3).no_bias();
+        let layer = if causal { layer.causal() } else { layer };
+        let (a, da) = evaluate_with(&layer, Mode::Train, &inputs, &weights);
+        let (b, db) = evaluate_with(&layer.dropout(1e-12), Mode::Train, &inputs, &weights);
+        let close = |a: &Tensor, b: &Tensor| a.to_f64().iter().zip(b.to_f64()).all(|(a, b)| (a - b).abs() < 1e-6);
+        assert!(close(&a, &b) && close(&da, &db), "causal: {causal}");
+    }
 }
 
 #[test]

@@ -147,6 +147,20 @@ macro_rules! conv_settings {
     }};
 }
 
+/// The settings that normalisations have.
+macro_rules! norm_settings {
+    ($layer:expr, $config:expr) => {{
+        let mut layer = $layer.epsilon($config.number("epsilon"));
+        if !$config.flag("center") {
+            layer = layer.no_center();
+        }
+        if !$config.flag("scale") {
+            layer = layer.no_scale();
+        }
+        layer
+    }};
+}
+
 macro_rules! pool {
     ($layer:ident, $config:expr) => {
         Box::new($layer::new(sizes($config, "pool_size")).strides(sizes($config, "strides")).padding(padding($config)))
@@ -182,6 +196,23 @@ fn layer(config: &Config) -> Result<Box<dyn Layer>, Error> {
         "AveragePooling1D" => pool!(AvgPool1D, config),
         "AveragePooling2D" => pool!(AvgPool2D, config),
         "AveragePooling3D" => pool!(AvgPool3D, config),
+        "BatchNormalization" => {
+            let layer = BatchNorm::new().axis(axes(config)[0]).momentum(config.number("momentum"));
+            Box::new(norm_settings!(layer, config))
+        }
+        "LayerNormalization" => {
+            assert!(!config.flag("rms_scaling"));
+            Box::new(norm_settings!(LayerNorm::new().axes(axes(config)), config))
+        }
+        "GroupNormalization" => {
+            let layer = match config.number("groups") {
+                -1.0 => GroupNorm::instance(),
+                groups => GroupNorm::new(groups as usize),
+            };
+            Box::new(norm_settings!(layer.axis(axes(config)[0]), config))
+        }
+        "RMSNormalization" => Box::new(RmsNorm::new().axes(axes(config)).epsilon(config.number("epsilon"))),
+        "MultiHeadAttention" => Box::new(attention(config)),
         "Embedding" => Box::new(Embedding::new(config.size("input_dim"), config.size("output_dim"))),
         "Bidirectional" => {
             let mode = match config.text("merge_mode") {
@@ -217,6 +248,34 @@ fn sizes<const N: usize>(config: &Config, name: &str) -> Sizes<N> {
 
 fn padding(config: &Config) -> Padding {
     Padding::from_name(config.text("padding")).unwrap()
+}
+
+/// One axis or several.
+fn axes(config: &Config) -> Vec<isize> {
+    let axis = config.get("axis").expect("an axis");
+    match axis.as_i64() {
+        Some(axis) => vec![axis as isize],
+        None => config.sizes("axis").into_iter().map(|a| a as isize).collect(),
+    }
+}
+
+fn attention(config: &Config) -> MultiHeadAttention {
+    for unknown in ["attention_axes", "sliding_window"] {
+        assert!(config.get(unknown).is_none());
+    }
+    assert!(!config.flag("use_gate"));
+    let mut layer = MultiHeadAttention::new(config.size("num_heads"), config.size("key_dim"));
+    layer = layer.value_dim(config.size("value_dim")).dropout(config.number("dropout"));
+    if config.get("output_shape").is_some() {
+        layer = layer.output_size(config.sizes("output_shape")[0]);
+    }
+    if config.flag("use_causal_mask") {
+        layer = layer.causal();
+    }
+    if !config.flag("use_bias") {
+        layer = layer.no_bias();
+    }
+    layer
 }
 
 fn conv<const N: usize>(config: &Config) -> Conv<N> {

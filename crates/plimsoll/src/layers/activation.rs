@@ -188,8 +188,14 @@ impl Activation {
                 t.div(x, size)?
             }
             Activation::Exponential => t.exp(x)?,
-            Activation::Softmax => softmax(t, x)?,
-            Activation::LogSoftmax => log_softmax(t, x)?,
+            Activation::Softmax => {
+                let last = last_axis(t, x);
+                t.softmax(x, last)?
+            }
+            Activation::LogSoftmax => {
+                let last = last_axis(t, x);
+                t.log_softmax(x, last)?
+            }
         })
     }
 }
@@ -230,20 +236,9 @@ fn gated(t: &mut Trace<'_>, x: Value, e: Value) -> Result<Value, Error> {
     Ok(t.mul(x, e)?)
 }
 
-fn log_softmax(t: &mut Trace<'_>, x: Value) -> Result<Value, Error> {
-    let last = t.shape(x).rank().saturating_sub(1);
-    let top = t.reduce(plimsoll_graph::op::reduce::Kind::Max, x, &[last], true)?;
-    let top = t.stop_gradient(top)?;
-    let x = t.sub(x, top)?;
-    let e = t.exp(x)?;
-    let sum = t.sum(e, &[last], true)?;
-    let log = t.log(sum)?;
-    Ok(t.sub(x, log)?)
-}
-
-fn softmax(t: &mut Trace<'_>, x: Value) -> Result<Value, Error> {
-    let y = log_softmax(t, x)?;
-    Ok(t.exp(y)?)
+/// The last axis; an op says so when there is none.
+fn last_axis(t: &Trace<'_>, x: Value) -> usize {
+    t.shape(x).rank().saturating_sub(1)
 }
 
 impl Layer for Activation {

@@ -145,7 +145,10 @@ impl Inputs {
             [query, value] => (query, value, value),
             [query, value, key] => (query, value, key),
             _ => {
-                let message = format!("takes query, value, key and a bool mask, of which all but the first are optional; got {}", inputs.len());
+                let message = format!(
+                    "takes query, value, key and a bool mask, of which all but the first are optional; got {}",
+                    inputs.len()
+                );
                 return Err(refuse(t, KIND, message));
             }
         };
@@ -153,7 +156,11 @@ impl Inputs {
         let v = shape_like(t, KIND, value, &["batch", "keys", "features"])?;
         let k = shape_like(t, KIND, key, &["batch", "keys", "features"])?;
         if q[0] != v[0] || v.dims()[..2] != k.dims()[..2] {
-            return Err(refuse(t, KIND, format!("query {q}, value {v} and key {k} differ in the batch or in the number of keys")));
+            return Err(refuse(
+                t,
+                KIND,
+                format!("query {q}, value {v} and key {k} differ in the batch or in the number of keys"),
+            ));
         }
         Ok(Inputs { query, key, value, mask })
     }

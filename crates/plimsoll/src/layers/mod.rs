@@ -26,6 +26,7 @@ mod recurrent;
 mod simple_rnn;
 mod time_distributed;
 
+mod attention;
 mod embedding;
 
 mod conv;
@@ -33,6 +34,12 @@ mod conv_transpose;
 mod depthwise_conv;
 mod padding;
 mod separable_conv;
+
+mod batch_norm;
+mod group_norm;
+mod layer_norm;
+mod normalized_axes;
+mod rms_norm;
 
 mod global_pooling;
 mod pooling;
@@ -46,6 +53,8 @@ mod rescaling;
 mod residual;
 
 pub use activation::Activation;
+pub use attention::MultiHeadAttention;
+pub use batch_norm::BatchNorm;
 pub use bidirectional::{Bidirectional, MergeMode};
 pub use chain::Chain;
 pub use concatenate::Concatenate;
@@ -63,7 +72,9 @@ pub use global_pooling::{
     GlobalAvgPool, GlobalAvgPool1D, GlobalAvgPool2D, GlobalAvgPool3D, GlobalMaxPool, GlobalMaxPool1D, GlobalMaxPool2D,
     GlobalMaxPool3D,
 };
+pub use group_norm::GroupNorm;
 pub use gru::GRU;
+pub use layer_norm::LayerNorm;
 pub use lstm::LSTM;
 pub use merge::{Add, Average, Maximum, Minimum, Multiply, Subtract};
 pub use padding::Padding;
@@ -74,6 +85,7 @@ pub use repeat_vector::RepeatVector;
 pub use rescaling::Rescaling;
 pub use reshape::Reshape;
 pub use residual::Residual;
+pub use rms_norm::RmsNorm;
 pub use separable_conv::{SeparableConv, SeparableConv1D, SeparableConv2D};
 pub use simple_rnn::SimpleRNN;
 pub use sizes::{Margins, Sizes};

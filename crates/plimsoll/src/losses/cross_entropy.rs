@@ -4,7 +4,7 @@
 //! end without an activation. From probabilities the definitions are Keras's: kept between 1e-7 and 1 - 1e-7, and over
 //! classes divided by their sum.
 
-use super::{EPSILON, Loss, cast_as, clip, constant, matched, matched_classes, matched_numbers, mean_last, sum_last};
+use super::{EPSILON, Loss, clip, constant, matched, matched_classes, matched_numbers, mean_last, sum_last};
 use crate::error::Error;
 use crate::trace::Trace;
 use plimsoll_graph::Value;
@@ -180,7 +180,7 @@ impl Loss for CategoricalCrossEntropy {
         let classes = t.shape(y_pred)[last];
         let y_true = smoothed(t, self.name(), y_true, self.label_smoothing, classes)?;
         if self.logits {
-            return softmax_cross_entropy(t, y_pred, y_true);
+            return Ok(t.cross_entropy(y_pred, y_true)?);
         }
         let sum = t.sum(y_pred, &[last], true)?;
         let p = t.div(y_pred, sum)?;
@@ -213,7 +213,7 @@ impl Loss for SparseCategoricalCrossEntropy {
                 t.log(p)?
             }
         };
-        sparse_softmax_cross_entropy(t, logits, y_true, self.ignore_class)
+        Ok(t.sparse_cross_entropy(logits, y_true, self.ignore_class)?)
     }
 
     fn mask(&self, t: &mut Trace<'_>, y_true: Value, y_pred: Value) -> Result<Option<Value>, Error> {
@@ -251,40 +251,4 @@ fn probability(t: &mut Trace<'_>, x: Value) -> Result<Value, Error> {
         _ => (1.0 - EPSILON as f32) as f64,
     };
     clip(t, x, EPSILON, high)
-}
-
-/// `sum(target) * lse - sum(target * x)` over the last axis.
-fn softmax_cross_entropy(t: &mut Trace<'_>, logits: Value, target: Value) -> Result<Value, Error> {
-    let last = t.shape(logits).rank() - 1;
-    let largest = t.reduce(plimsoll_graph::op::reduce::Kind::Max, logits, &[last], true)?;
-    let largest = t.stop_gradient(largest)?;
-    let x = t.sub(logits, largest)?;
-    let e = t.exp(x)?;
-    let sum = t.sum(e, &[last], true)?;
-    let lse = t.log(sum)?;
-    let less = t.sub(lse, x)?;
-    let loss = t.mul(target, less)?;
-    sum_last(t, loss)
-}
-
-fn sparse_softmax_cross_entropy(
-    t: &mut Trace<'_>,
-    logits: Value,
-    labels: Value,
-    ignore: Option<i64>,
-) -> Result<Value, Error> {
-    let shape = t.shape(logits);
-    let last = shape.rank() - 1;
-    let dtype = t.dtype(labels);
-    let index = t.index([shape[last]], 0, dtype)?;
-    let with_one = t.shape(labels).insert(last, 1);
-    let labels_1 = t.reshape(labels, with_one)?;
-    let hit = t.eq(index, labels_1)?;
-    let target = cast_as(t, hit, logits)?;
-    let loss = softmax_cross_entropy(t, logits, target)?;
-    let Some(ignore) = ignore else { return Ok(loss) };
-    let ignore = constant(t, labels, ignore as f64)?;
-    let counts = t.ne(labels, ignore)?;
-    let zero = constant(t, loss, 0.0)?;
-    Ok(t.select(counts, loss, zero)?)
 }

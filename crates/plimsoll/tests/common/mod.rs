@@ -82,12 +82,12 @@ impl Expected {
     }
 
     /// Says where `found` differs from what is expected by more than `tolerance` times the largest expected magnitude (at
-    /// least 1e-3: smaller results are differences of larger numbers, which float32 does not give to more digits).
+    /// least 0.01: smaller results are differences of larger numbers, which float32 does not give to more digits).
     pub fn compare(&self, found: &Tensor, tolerance: f64) -> Result<(), String> {
         if found.shape().dims() != self.shape {
             return Err(format!("{}: shape {}, expected {:?}", self.name, found.shape(), self.shape));
         }
-        let scale = self.values.iter().fold(1e-3, |m: f64, v| m.max(v.abs()));
+        let scale = self.values.iter().fold(1e-2, |m: f64, v| m.max(v.abs()));
         let worst = self.values.iter().zip(found.to_f64()).enumerate();
         // Not a number is worse than anything.
         let error = |e: f64, f: f64| if f.is_nan() { f64::INFINITY } else { (e - f).abs() };
