@@ -97,7 +97,7 @@ impl History {
 }
 
 /// The steps that a pass over some data needs: one for whole batches, one for what is left.
-struct Pass {
+pub(super) struct Pass {
     whole: Option<(ProgramId, usize)>,
     rest: Option<(ProgramId, usize)>,
 }
@@ -116,7 +116,7 @@ fn keys_for(mode: Mode, data: &dyn Rows, batch_size: usize) -> Result<(Option<St
 
 impl Pass {
     /// Compiles several passes at once, so that all their plans are made before anything runs.
-    fn compile(trainer: &mut Trainer, passes: &[(Mode, &dyn Rows, usize)]) -> Result<Vec<Pass>, Error> {
+    pub(super) fn compile(trainer: &mut Trainer, passes: &[(Mode, &dyn Rows, usize)]) -> Result<Vec<Pass>, Error> {
         let mut keys: Vec<StepKey> = Vec::new();
         let mut wanted = Vec::new();
         for &(mode, data, batch_size) in passes {
@@ -137,7 +137,7 @@ impl Pass {
     }
 
     /// The program and the rows of batch `i` of data with `n` rows.
-    fn batch(&self, i: usize, n: usize) -> (ProgramId, std::ops::Range<usize>) {
+    pub(super) fn batch(&self, i: usize, n: usize) -> (ProgramId, std::ops::Range<usize>) {
         if let Some((program, size)) = self.whole
             && (i + 1) * size <= n
         {
@@ -147,21 +147,21 @@ impl Pass {
         (program, n - size..n)
     }
 
-    fn n_batches(&self, n: usize) -> usize {
+    pub(super) fn n_batches(&self, n: usize) -> usize {
         let whole = self.whole.map_or(0, |(_, size)| n / size);
         whole + self.rest.is_some() as usize
     }
 }
 
 /// What the loops need for feeding: the names of the fields and room for row numbers.
-struct Feeder<'a> {
+pub(super) struct Feeder<'a> {
     data: &'a dyn Rows,
     names: Vec<String>,
     rows: Vec<usize>,
 }
 
 impl<'a> Feeder<'a> {
-    fn new(data: &'a dyn Rows, batch_size: usize) -> Feeder<'a> {
+    pub(super) fn new(data: &'a dyn Rows, batch_size: usize) -> Feeder<'a> {
         let names = data.fields().iter().map(input_name).collect();
         Feeder { data, names, rows: Vec::with_capacity(batch_size.min(data.len())) }
     }
@@ -287,14 +287,14 @@ impl Trainer {
         [self.seed as i64, self.step as i64]
     }
 
-    fn train_step(
+    /// Sets all inputs of a training step.
+    pub(super) fn prepare(
         &mut self,
         program: ProgramId,
         rows: std::ops::Range<usize>,
         feeder: &mut Feeder<'_>,
         order: Option<&Permutation>,
-        (epoch, i): (usize, usize),
-    ) -> Result<f64, Error> {
+    ) -> Result<(), Error> {
         let (key, rate) = (self.key(), self.rate_now());
         let compiled = self.compiled.as_mut().expect("compiled before");
         feeder.feed(compiled, program, rows, order)?;
@@ -304,6 +304,19 @@ impl Trainer {
         if let Ok(slot) = compiled.engine.input_mut::<f32>(program, STEP) {
             slot[0] = (self.step + 1) as f32;
         }
+        Ok(())
+    }
+
+    fn train_step(
+        &mut self,
+        program: ProgramId,
+        rows: std::ops::Range<usize>,
+        feeder: &mut Feeder<'_>,
+        order: Option<&Permutation>,
+        (epoch, i): (usize, usize),
+    ) -> Result<f64, Error> {
+        self.prepare(program, rows, feeder, order)?;
+        let compiled = self.compiled.as_mut().expect("compiled before");
         let broken = compiled.engine.run_guarded(program, LOSS)?;
         let loss = compiled.engine.output_slice::<f32>(program, LOSS)?[0] as f64;
         if let Some(broken) = broken {

@@ -7,9 +7,11 @@
 mod compile;
 mod fit;
 mod interrupt;
+mod profile;
 mod summary;
 
 pub use fit::{Fit, History};
+pub use profile::{OpTime, Profile};
 pub use summary::{LayerSummary, Summary};
 
 use crate::callbacks::Logs;
@@ -275,6 +277,14 @@ impl Trainer {
     /// When the data does not suit the model.
     pub fn plan(&mut self, data: &dyn Rows, batch_size: usize) -> Result<Plan, Error> {
         compile::plan_training(self, data.fields(), batch_size)
+    }
+
+    /// Trains for some steps, on the first batches in order, and says how long each op took.
+    ///
+    /// # Errors
+    /// As [`Trainer::fit`].
+    pub fn profile(&mut self, data: &dyn Rows, batch_size: usize, steps: usize) -> Result<Profile, Error> {
+        profile::profile(self, data, batch_size, steps)
     }
 
     /// The layers with their parameters and bytes, for a batch of this size.
