@@ -9,6 +9,7 @@ use plimsoll::model::Model;
 use plimsoll::optimizers::{Adam, AdamW, EpsilonForm, Sgd};
 use plimsoll::trainer::Trainer;
 use plimsoll::{DType, Error, Trace, Value};
+use plimsoll_graph::op::attention::Look;
 
 /// W1: `features -> hidden ReLU -> 1 sigmoid`, binary cross-entropy, Adam.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +119,7 @@ impl Layer for Block {
         let h = part(t, "norm1", &norm(), x)?;
         let qkv = part(t, "qkv", &Dense::new(3 * width), h)?;
         let qkv = t.reshape(qkv, [batch, time, 3, self.heads, depth])?;
-        let y = t.attention_packed(qkv, None, 1.0 / (depth as f64).sqrt(), true)?;
+        let y = t.attention_packed(qkv, Look { causal: true, ..Look::scaled(1.0 / (depth as f64).sqrt()) })?;
         let y = t.reshape(y, shape)?;
         let y = part(t, "projection", &Dense::new(width), y)?;
         let x = t.add(x, y)?;
