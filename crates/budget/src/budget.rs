@@ -369,11 +369,8 @@ mod tests {
         let budget = Budget::new(Bytes::mib(100));
         let names = ["arena", "runtime", "log", "cache", "stacks", "python"];
         let sizes = [60, 10, 1, 5, 2, 8];
-        let held: Vec<_> = names
-            .iter()
-            .zip(sizes)
-            .map(|(name, mib)| budget.account(name).reserve(Bytes::mib(mib)).unwrap())
-            .collect();
+        let held: Vec<_> =
+            names.iter().zip(sizes).map(|(name, mib)| budget.account(name).reserve(Bytes::mib(mib)).unwrap()).collect();
         let error = budget.account("pipeline/shuffle").reserve(Bytes::mib(15)).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -223,8 +223,7 @@ fn parse(text: &str) -> Result<Bytes, &'static str> {
     // Digits past the ninth of a fraction are below one byte up to GiB, and no one writes them above.
     let fraction = &fraction[..fraction.len().min(9)];
     let digits: u128 = [whole, fraction].concat().parse().map_err(|_| "the number is too large")?;
-    let bytes =
-        digits.checked_mul(scale as u128).ok_or("the number is too large")? / 10u128.pow(fraction.len() as u32);
+    let bytes = digits.checked_mul(scale as u128).ok_or("the number is too large")? / 10u128.pow(fraction.len() as u32);
     u64::try_from(bytes).map(Bytes).map_err(|_| "the number is too large")
 }
 

@@ -48,12 +48,14 @@ pub fn run(options: &Options) -> Result<(), Error> {
         .layer(Dropout::new(0.3))
         .layer(Dense::new(FIGURES.len()));
     let loss = SparseCategoricalCrossEntropy::from_logits();
-    let mut trainer = Trainer::new(model, loss, Adam::new(1e-3))?.metric(SparseCategoricalAccuracy::new()).seed(options.seed);
+    let mut trainer =
+        Trainer::new(model, loss, Adam::new(1e-3))?.metric(SparseCategoricalAccuracy::new()).seed(options.seed);
     if let Some(threads) = options.threads {
         trainer = trainer.threads(threads);
     }
     eprintln!("\n{}\n", trainer.summary(options.batch_size)?);
-    let fit = Fit::epochs(options.epochs).batch_size(options.batch_size).validation(&validation).callback(Progress::new());
+    let fit =
+        Fit::epochs(options.epochs).batch_size(options.batch_size).validation(&validation).callback(Progress::new());
     let history = trainer.fit(&training, fit)?;
     if history.interrupted {
         eprintln!("stopped after {} steps", trainer.steps_done());
@@ -110,6 +112,6 @@ fn inside(figure: usize, u: f32, v: f32) -> bool {
         "square" => square < 0.9,
         "frame" => square < 0.9 && square > 0.55,
         "cross" => square < 1.0 && u.abs().min(v.abs()) < 0.25,
-        _ => square < 1.0 && ((v + 1.0) * 2.5) as usize % 2 == 0,
+        _ => square < 1.0 && (((v + 1.0) * 2.5) as usize).is_multiple_of(2),
     }
 }

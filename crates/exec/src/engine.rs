@@ -209,7 +209,9 @@ impl Engine {
             // SAFETY: as in `run`.
             let run = unsafe { program.run(call, &self.pool) };
             run.map_err(|cause| ExecError::Run { place: program.plan.graph.describe(call.node), cause })?;
-            if !known && program.operands[call.outputs.clone()].iter().any(|o| o.ptr == watched.ptr && o.ty == watched.ty) {
+            if !known
+                && program.operands[call.outputs.clone()].iter().any(|o| o.ptr == watched.ptr && o.ty == watched.ty)
+            {
                 known = true;
                 if !is_finite(&watched) {
                     return Ok(Some(self.blame(program, call.node)));
@@ -237,7 +239,8 @@ impl Engine {
                 return NonFinite { what: format!("the data that {what} reads") };
             }
             // SAFETY: as in `run`.
-            if unsafe { program.run(call, &self.pool) }.is_err() || !outputs.iter().all(is_finite) || call.node == last {
+            if unsafe { program.run(call, &self.pool) }.is_err() || !outputs.iter().all(is_finite) || call.node == last
+            {
                 return NonFinite { what: format!("the result of {what}") };
             }
         }
@@ -353,7 +356,8 @@ impl Engine {
 
     fn find_output(&self, program: ProgramId, name: &str) -> Result<Operand, ExecError> {
         let program = &self.programs[program];
-        let output = program.plan.graph.outputs().iter().find(|o| o.name == name).ok_or_else(|| missing("output", name))?;
+        let output =
+            program.plan.graph.outputs().iter().find(|o| o.name == name).ok_or_else(|| missing("output", name))?;
         Ok(program.operand(output.value, &self.states, &self.scratch))
     }
 
@@ -386,16 +390,24 @@ impl Program {
             // SAFETY: the checker proved that the workspace is inside the arena.
             let workspace = unsafe { scratch.ptr().add(at.start as usize) };
             let workspace_bytes = (at.end - at.start) as usize;
-            program.calls.push(Call { op: node.op, node: instruction.node, inputs, outputs, workspace, workspace_bytes });
+            program.calls.push(Call {
+                op: node.op,
+                node: instruction.node,
+                inputs,
+                outputs,
+                workspace,
+                workspace_bytes,
+            });
         }
         program
     }
 
     fn operand(&self, value: Value, states: &Arena, scratch: &Arena) -> Operand {
-        let (arena, offset) = match self.plan.places[value.0 as usize].expect("the checker proved that values have places") {
-            Place::State(offset) => (states, offset as usize),
-            Place::Arena(offset) => (scratch, offset as usize),
-        };
+        let (arena, offset) =
+            match self.plan.places[value.0 as usize].expect("the checker proved that values have places") {
+                Place::State(offset) => (states, offset as usize),
+                Place::Arena(offset) => (scratch, offset as usize),
+            };
         debug_assert!(offset + self.plan.graph.ty(value).bytes() <= arena.bytes());
         // SAFETY: the checker proved that the value is inside its arena.
         Operand { ptr: unsafe { arena.ptr().add(offset) }, ty: *self.plan.graph.ty(value) }
@@ -457,7 +469,11 @@ fn wrong_type(what: &'static str, name: &str, expected: impl ToString, found: im
 
 /// # Safety
 /// The operand is valid for the lifetime and, if written, exclusive.
-unsafe fn slice_mut<'a, T: Element>(what: &'static str, name: &str, operand: Operand) -> Result<&'a mut [T], ExecError> {
+unsafe fn slice_mut<'a, T: Element>(
+    what: &'static str,
+    name: &str,
+    operand: Operand,
+) -> Result<&'a mut [T], ExecError> {
     if operand.ty.dtype != T::DTYPE {
         return Err(wrong_type(what, name, operand.ty.dtype, T::DTYPE));
     }

@@ -159,7 +159,10 @@ fn outputs(g: &Graph, planned: Plan, values: &[(String, Tensor)]) -> Vec<Tensor>
 }
 
 fn close(a: f64, b: f64) -> bool {
-    a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-3 * a.abs().max(b.abs()).max(1.0) || a.abs().min(b.abs()) > 1e30
+    a == b
+        || a.is_nan() && b.is_nan()
+        || (a - b).abs() <= 1e-3 * a.abs().max(b.abs()).max(1.0)
+        || a.abs().min(b.abs()) > 1e30
 }
 
 #[test]

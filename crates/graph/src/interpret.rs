@@ -31,7 +31,5 @@ pub fn interpret(graph: &Graph, given: &[(&str, Tensor)]) -> Result<BTreeMap<Str
         }
     }
     let outputs = graph.outputs().iter();
-    Ok(outputs
-        .map(|o| (o.name.clone(), values[o.value.0 as usize].as_ref().expect("computed").to_tensor()))
-        .collect())
+    Ok(outputs.map(|o| (o.name.clone(), values[o.value.0 as usize].as_ref().expect("computed").to_tensor())).collect())
 }

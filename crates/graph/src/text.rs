@@ -81,9 +81,7 @@ impl Graph {
             if reader.rest.is_empty() || reader.rest.starts_with('#') {
                 continue;
             }
-            graph
-                .parse_line(&mut reader)
-                .map_err(|message| GraphError::Text { line: line_number, message })?;
+            graph.parse_line(&mut reader).map_err(|message| GraphError::Text { line: line_number, message })?;
         }
         graph.set_layer("");
         graph.verify()?;
@@ -111,7 +109,11 @@ impl Graph {
             let name = r.quoted()?;
             r.expect(":")?;
             let ty = r.ty()?;
-            if kind == "input" { self.input(&name, ty) } else { self.state(&name, ty) };
+            if kind == "input" {
+                self.input(&name, ty)
+            } else {
+                self.state(&name, ty)
+            };
             return r.end();
         }
         r.expect("(")?;

@@ -31,7 +31,15 @@ const TASK: usize = 16 * 1024;
 /// # Safety
 /// Every element of either layout lies inside memory that is valid for reading (`from`) or writing (`to`); no two
 /// elements of `to` share a place, and the two sides do not overlap. Elements are aligned to their size.
-pub unsafe fn strided(pool: &Pool, shape: &Shape, size: usize, from: *const u8, from_layout: Layout, to: *mut u8, to_layout: Layout) {
+pub unsafe fn strided(
+    pool: &Pool,
+    shape: &Shape,
+    size: usize,
+    from: *const u8,
+    from_layout: Layout,
+    to: *mut u8,
+    to_layout: Layout,
+) {
     let plan = Loops::new(shape, from_layout, to_layout);
     let rows_per_task = (TASK / plan.inner().max(1)).max(1);
     let rows = plan.rows();
@@ -80,7 +88,8 @@ impl Loops {
             }
             let (f, t) = (from.strides[axis], to.strides[axis]);
             let r = loops.rank;
-            let joins = r > 0 && loops.from.strides[r - 1] == f * size as isize && loops.to.strides[r - 1] == t * size as isize;
+            let joins =
+                r > 0 && loops.from.strides[r - 1] == f * size as isize && loops.to.strides[r - 1] == t * size as isize;
             let at = if joins { r - 1 } else { r };
             loops.sizes[at] = if joins { loops.sizes[at] * size } else { size };
             loops.from.strides[at] = f;

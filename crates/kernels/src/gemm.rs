@@ -107,7 +107,13 @@ impl<'a, T> MatMut<'a, T> {
     ///
     /// # Panics
     /// When an element lies outside `data`.
-    pub fn strided(data: &'a mut [T], rows: usize, columns: usize, row_stride: usize, column_stride: usize) -> MatMut<'a, T> {
+    pub fn strided(
+        data: &'a mut [T],
+        rows: usize,
+        columns: usize,
+        row_stride: usize,
+        column_stride: usize,
+    ) -> MatMut<'a, T> {
         check_inside(data.len(), rows, columns, row_stride, column_stride);
         MatMut { data, rows, columns, row_stride, column_stride }
     }
@@ -314,7 +320,14 @@ mod tests {
         let (a, b) = (fill(m * k, 1), fill(k * n, 2));
         let pool = Pool::new(2);
         let mut whole = vec![0.0; m * n];
-        matmul(&pool, Mat::new(&a, m, k), Mat::new(&b, k, n), MatMut::new(&mut whole, m, n), Into::Overwrite, usize::MAX);
+        matmul(
+            &pool,
+            Mat::new(&a, m, k),
+            Mat::new(&b, k, n),
+            MatMut::new(&mut whole, m, n),
+            Into::Overwrite,
+            usize::MAX,
+        );
         let mut part = vec![0.0; TILE_ROWS * n];
         let rows = Mat::new(&a[TILE_ROWS * k..], TILE_ROWS, k);
         matmul(&pool, rows, Mat::new(&b, k, n), MatMut::new(&mut part, TILE_ROWS, n), Into::Overwrite, usize::MAX);

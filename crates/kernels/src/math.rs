@@ -356,10 +356,10 @@ fn tanh(x: f32) -> f32 {
     let large = (1.0 - e) / (1.0 + e);
     let z = x * x;
     let p = -5.704_988_7e-3;
-    let p = p * z + 2.063_908_9e-2;
+    let p = p * z + 2.063_909e-2;
     let p = p * z - 5.373_971_6e-2;
     let p = p * z + 1.333_144_2e-1;
-    let p = p * z - 3.333_328_2e-1;
+    let p = p * z - 3.333_328e-1;
     let small = a + a * z * p;
     let r = if a < 0.625 { small } else { large };
     r.copysign(x)
@@ -409,7 +409,8 @@ mod tests {
         for i in 0..200_000 {
             let x = from + (to - from) * i as f32 / 200_000.0;
             let want = exact(x as f64);
-            let ulp = ((want as f32).abs().max(f32::MIN_POSITIVE).next_up() - (want as f32).abs().max(f32::MIN_POSITIVE)) as f64;
+            let ulp = ((want as f32).abs().max(f32::MIN_POSITIVE).next_up()
+                - (want as f32).abs().max(f32::MIN_POSITIVE)) as f64;
             let error = (f(x) as f64 - want).abs() / ulp;
             if error > worst.0 {
                 worst = (error, x);
@@ -445,7 +446,7 @@ mod tests {
         assert!((ln(1e-40) - (1e-40f64).ln() as f32).abs() < 1e-3);
         assert_eq!(tanh(f32::INFINITY), 1.0);
         assert!(tanh(f32::NAN).is_nan());
-        assert!(f32::NAN.maximum(1.0).is_nan() && 1.0f32.maximum(f32::NAN).is_nan());
+        assert!(Float::maximum(f32::NAN, 1.0).is_nan() && Float::maximum(1.0, f32::NAN).is_nan());
         // Values from Abramowitz and Stegun, table 7.1.
         assert!((erf_f64(0.5) - 0.520_499_877_8).abs() < 1e-10);
         assert!((erf_f64(2.0) - 0.995_322_265_0).abs() < 1e-10);

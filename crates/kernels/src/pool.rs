@@ -116,8 +116,7 @@ impl Pool {
         // SAFETY: the gate is shut, so no worker reads the job; and the borrow outlives every use, because
         // this function does not return before the gate is shut again with nobody inside.
         unsafe {
-            *shared.job.get() =
-                Job { body: std::mem::transmute::<Body<'_>, Body<'static>>(body), tasks };
+            *shared.job.get() = Job { body: std::mem::transmute::<Body<'_>, Body<'static>>(body), tasks };
         }
         shared.next.store(0, Ordering::Relaxed);
         let shut = shared.gate.load(Ordering::Relaxed);
@@ -132,7 +131,11 @@ impl Pool {
         let mut spins = 0;
         while gate & INSIDE != 0 {
             spins += 1;
-            if spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+            if spins < SPINS {
+                std::hint::spin_loop()
+            } else {
+                std::thread::yield_now()
+            }
             gate = shared.gate.load(Ordering::Acquire);
         }
         if let Some(payload) = shared.panic.lock().unwrap_or_else(|e| e.into_inner()).take() {

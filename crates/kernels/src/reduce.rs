@@ -135,7 +135,7 @@ simd! {
         }
         if scale != T::ONE {
             for y in y {
-                *y = *y * scale;
+                *y *= scale;
             }
         }
     }
@@ -163,7 +163,16 @@ fn lanes<T: Float>(x: &[T], neutral: T, join: impl Fn(T, T) -> T) -> T {
 }
 
 #[inline(always)]
-fn columns<T: Float>(x: &[T], inner: usize, column: usize, from: usize, to: usize, out: &mut [T], neutral: T, join: impl Fn(T, T) -> T) {
+fn columns<T: Float>(
+    x: &[T],
+    inner: usize,
+    column: usize,
+    from: usize,
+    to: usize,
+    out: &mut [T],
+    neutral: T,
+    join: impl Fn(T, T) -> T,
+) {
     out.fill(neutral);
     for row in from..to {
         let terms = &x[row * inner + column..][..out.len()];
@@ -175,7 +184,13 @@ fn columns<T: Float>(x: &[T], inner: usize, column: usize, from: usize, to: usiz
 
 /// `y[o, i]` = the place along the middle axis of the largest (or smallest) `x[o, m, i]`, the first of equals; a NaN
 /// counts as larger (smaller) than any number.
-pub fn arg<T: PartialOrd + Copy + Sync>(pool: &Pool, largest: bool, x: &[T], (outer, middle, inner): (usize, usize, usize), y: &mut [i64]) {
+pub fn arg<T: PartialOrd + Copy + Sync>(
+    pool: &Pool,
+    largest: bool,
+    x: &[T],
+    (outer, middle, inner): (usize, usize, usize),
+    y: &mut [i64],
+) {
     let out = SharedSlice::new(y);
     let better = |a: T, b: T| {
         let nan = |v: T| v.partial_cmp(&v).is_none();

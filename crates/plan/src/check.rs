@@ -96,7 +96,9 @@ pub fn check(graph: &Graph, plan: &Plan) -> Result<(), Violation> {
         let workspace = instruction.workspace.clone().map(|bytes| Region { is_state: false, bytes });
         let needed = node.op.workspace(&types, plan.threads) as u64;
         let given = workspace.as_ref().map_or(0, |w| w.bytes.end - w.bytes.start);
-        if given < needed || workspace.as_ref().is_some_and(|w| w.bytes.end > plan.arena_bytes || w.bytes.start % 64 != 0) {
+        if given < needed
+            || workspace.as_ref().is_some_and(|w| w.bytes.end > plan.arena_bytes || w.bytes.start % 64 != 0)
+        {
             return fail(format!("{name} needs {needed} bytes of workspace, has {given}"));
         }
         if let Some(w) = &workspace

@@ -78,14 +78,22 @@ impl Explanation {
             *layers.entry(&tenant.layer).or_default() += tenant.bytes;
         }
         let mut layers: Vec<(String, u64)> = layers.into_iter().map(|(l, b)| (l.to_owned(), b)).collect();
-        layers.sort_by(|a, b| b.1.cmp(&a.1));
+        layers.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         layers
     }
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "peak at step {} of {} ({}): {} bytes beside {} of state", self.step + 1, self.n_steps, self.op, self.bytes, self.state_bytes)?;
+        writeln!(
+            f,
+            "peak at step {} of {} ({}): {} bytes beside {} of state",
+            self.step + 1,
+            self.n_steps,
+            self.op,
+            self.bytes,
+            self.state_bytes
+        )?;
         for tenant in self.tenants.iter().take(12) {
             writeln!(f, "{:>14}  {:<20} {}", tenant.bytes, tenant.layer, tenant.what)?;
         }

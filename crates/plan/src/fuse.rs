@@ -136,8 +136,13 @@ fn decide(graph: &Graph) -> Vec<bool> {
         let all_pointwise = readers.iter().all(|r| matches!(r, Some(id) if graph.node(*id).op.pointwise().is_some()));
         let shape = graph.shape(y);
         let same_shape = || readers.iter().flatten().all(|id| graph.shape(graph.node(*id).outputs[0]) == shape);
-        let grows = || readers.iter().flatten().any(|id| graph.shape(graph.node(*id).outputs[0]).elements() > shape.elements());
-        let large = cone.leaves.iter().filter(|v| graph.shape(**v).elements() >= shape.elements() && shape.elements() > 1).count();
+        let grows =
+            || readers.iter().flatten().any(|id| graph.shape(graph.node(*id).outputs[0]).elements() > shape.elements());
+        let large = cone
+            .leaves
+            .iter()
+            .filter(|v| graph.shape(**v).elements() >= shape.elements() && shape.elements() > 1)
+            .count();
         let constant = matches!(step, Step::Constant(_));
         inside[y.0 as usize] = all_pointwise
             && !readers.is_empty()
@@ -210,7 +215,8 @@ fn emit(graph: &Graph, inside: &[bool]) -> Result<Graph, GraphError> {
             }
         } else if !inside[node.outputs[0].0 as usize] {
             let y = node.outputs[0];
-            let mut builder = Builder { graph, inside, steps: Vec::new(), registers: HashMap::new(), inputs: Vec::new() };
+            let mut builder =
+                Builder { graph, inside, steps: Vec::new(), registers: HashMap::new(), inputs: Vec::new() };
             builder.register(y, true);
             let program = Program::new(builder.steps).map_err(GraphError::Broken)?;
             let inputs: Vec<Value> = builder.inputs.iter().map(|v| map[v.0 as usize].expect("stored")).collect();

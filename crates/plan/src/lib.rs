@@ -157,12 +157,14 @@ pub enum PlanError {
         /// Its name.
         name: String,
         /// Its type in the graph.
-        found: TensorType,
+        found: Box<TensorType>,
         /// What the layout says.
         expected: String,
     },
     /// No plan keeps the limit.
-    #[error("the step does not fit in {limit} bytes; the smallest that would do is {smallest}, without recomputing {unlimited}")]
+    #[error(
+        "the step does not fit in {limit} bytes; the smallest that would do is {smallest}, without recomputing {unlimited}"
+    )]
     DoesNotFit {
         /// The limit of the arena.
         limit: u64,
@@ -218,7 +220,8 @@ fn assemble(graph: Graph, order: &[NodeId], state: &StateLayout, options: &Optio
         let buffer = lives.workspaces[step]?;
         Some(placement.offsets[buffer]..placement.offsets[buffer] + lives.buffers[buffer].bytes)
     };
-    let instructions = order.iter().enumerate().map(|(i, &node)| Instruction { node, workspace: workspace(i) }).collect();
+    let instructions =
+        order.iter().enumerate().map(|(i, &node)| Instruction { node, workspace: workspace(i) }).collect();
     let plan = Plan {
         instructions,
         places,
@@ -235,11 +238,19 @@ fn assemble(graph: Graph, order: &[NodeId], state: &StateLayout, options: &Optio
 }
 
 /// A plan that keeps a limit by recomputing, if one is found.
-fn within(whole: &Plan, order: &[NodeId], limit: u64, options: &Options, trials: usize) -> Result<Option<Plan>, PlanError> {
+fn within(
+    whole: &Plan,
+    order: &[NodeId],
+    limit: u64,
+    options: &Options,
+    trials: usize,
+) -> Result<Option<Plan>, PlanError> {
     let mut target = limit;
     // What is packed is a little higher than what is alive: the difference is taken off, a few times.
     for _ in 0..6 {
-        let Some(again) = remat::recompute(&whole.graph, order, target, options.threads, trials)? else { return Ok(None) };
+        let Some(again) = remat::recompute(&whole.graph, order, target, options.threads, trials)? else {
+            return Ok(None);
+        };
         let recomputed = Recompute { nodes: again.repeats, seconds: again.seconds, extra_seconds: again.extra_seconds };
         let plan = Plan { recomputed, ..assemble(again.graph, &again.order, &whole.state, options)? };
         if plan.arena_bytes <= limit {
@@ -273,7 +284,7 @@ fn find_state(graph: &Graph, value: plimsoll_graph::Value, layout: &StateLayout)
         Some((offset, ty)) if ty == found => Ok(offset),
         other => {
             let expected = other.map_or("absent".to_owned(), |(_, ty)| ty.to_string());
-            Err(PlanError::State { name: name.clone(), found, expected })
+            Err(PlanError::State { name: name.clone(), found: Box::new(found), expected })
         }
     }
 }
@@ -288,10 +299,13 @@ impl Plan {
             change[buffer.last as usize + 1] -= bytes;
         }
         let mut live = 0;
-        change[..self.instructions.len()].iter().map(|c| {
-            live += c;
-            live as u64
-        }).collect()
+        change[..self.instructions.len()]
+            .iter()
+            .map(|c| {
+                live += c;
+                live as u64
+            })
+            .collect()
     }
 
     /// Whether a buffer is scratch memory.

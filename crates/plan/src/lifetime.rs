@@ -98,7 +98,14 @@ pub fn lifetimes(graph: &Graph, order: &[NodeId], threads: usize) -> Lifetimes {
         }
         let bytes = node.op.workspace(&types, threads) as u64;
         all.workspaces.push((bytes > 0).then(|| {
-            all.buffers.push(Buffer { bytes, first: step, last: step, kind: Kind::Workspace, values: Vec::new(), node: Some(id) });
+            all.buffers.push(Buffer {
+                bytes,
+                first: step,
+                last: step,
+                kind: Kind::Workspace,
+                values: Vec::new(),
+                node: Some(id),
+            });
             all.buffers.len() - 1
         }));
     }

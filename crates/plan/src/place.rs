@@ -63,6 +63,13 @@ pub fn place(buffers: &[Buffer], _: Effort) -> Placement {
         change[b.last as usize + 1] -= size(b) as i64;
     }
     let mut live = 0;
-    let lower_bound = change.iter().map(|c| { live += c; live as u64 }).max().unwrap_or(0);
+    let lower_bound = change
+        .iter()
+        .map(|c| {
+            live += c;
+            live as u64
+        })
+        .max()
+        .unwrap_or(0);
     Placement { offsets, height, lower_bound }
 }

@@ -379,7 +379,8 @@ impl Simulation<'_> {
             let cost = self.closure_seconds(node);
             let distance = (next - self.step).max(1) as f64;
             let r = self.ranking;
-            let rank = self.keys[unit] * cost.powf(r.cost) / ((value.bytes.max(64) as f64).powf(r.bytes) * distance.powf(r.distance));
+            let rank = self.keys[unit] * cost.powf(r.cost)
+                / ((value.bytes.max(64) as f64).powf(r.bytes) * distance.powf(r.distance));
             if lowest.is_none_or(|(l, _)| rank < l) {
                 lowest = Some((rank, unit));
             }
@@ -469,7 +470,12 @@ fn rebuild(graph: &Graph, run: &Run, extra_seconds: f64) -> Result<Recomputed, G
 }
 
 /// Views follow what they are views of: when that is made again, so are they.
-fn rebuild_views(graph: &Graph, new: &mut Graph, map: &mut [Option<Value>], outputs: &[Value]) -> Result<(), GraphError> {
+fn rebuild_views(
+    graph: &Graph,
+    new: &mut Graph,
+    map: &mut [Option<Value>],
+    outputs: &[Value],
+) -> Result<(), GraphError> {
     for (_, node) in graph.nodes().filter(|(_, n)| n.op.is_view()) {
         let stale = outputs.contains(&node.inputs[0]) && map[node.outputs[0].0 as usize].is_some();
         if stale {

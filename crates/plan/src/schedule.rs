@@ -18,7 +18,10 @@ pub fn schedule(graph: &Graph) -> Vec<NodeId> {
     let mut done = vec![false; n_nodes];
     let mut ready: BinaryHeap<Reverse<u32>> = BinaryHeap::new();
     let mut freeing: BinaryHeap<Reverse<u32>> = BinaryHeap::new();
-    let enqueue = |id: u32, uses: &[usize], freeing: &mut BinaryHeap<Reverse<u32>>, ready: Option<&mut BinaryHeap<Reverse<u32>>>| {
+    let enqueue = |id: u32,
+                   uses: &[usize],
+                   freeing: &mut BinaryHeap<Reverse<u32>>,
+                   ready: Option<&mut BinaryHeap<Reverse<u32>>>| {
         if let Some(ready) = ready {
             ready.push(Reverse(id));
         }
@@ -63,7 +66,8 @@ fn frees(graph: &Graph, id: NodeId, uses: &[usize]) -> bool {
         return false;
     }
     let computed = |v: Value| graph.producer(v).is_some() && graph.state_of(v).is_none();
-    let taken: usize = node.outputs.iter().filter(|&&v| graph.state_of(v).is_none()).map(|&v| graph.ty(v).bytes()).sum();
+    let taken: usize =
+        node.outputs.iter().filter(|&&v| graph.state_of(v).is_none()).map(|&v| graph.ty(v).bytes()).sum();
     let dying = distinct(&node.inputs).filter(|&v| computed(v) && uses[v.0 as usize] == 1);
     let given: usize = dying.map(|v| graph.ty(v).bytes()).sum();
     given > 0 && taken <= given

@@ -1,4 +1,4 @@
-//! Train neural networks inside a memory limit that you set.
+#![doc = include_str!("../../../README.md")]
 
 pub mod by_definition;
 pub mod callbacks;

@@ -33,8 +33,20 @@ fn check_fails(mut trainer: Trainer, x: Tensor, y: Tensor, fit: Fit<'_>, message
 #[test]
 fn shapes_that_disagree() {
     let fit = || Fit::epochs(1);
-    check_fails(trainer(), numbers(&[8, 5]), numbers(&[8, 2]), fit(), "input 'input': takes samples of shape [4], but the data's have [5]");
-    check_fails(trainer(), numbers(&[8, 4]), numbers(&[8, 3]), fit(), "labels of output 'output': takes samples of shape [2], but the data's have [3]");
+    check_fails(
+        trainer(),
+        numbers(&[8, 5]),
+        numbers(&[8, 2]),
+        fit(),
+        "input 'input': takes samples of shape [4], but the data's have [5]",
+    );
+    check_fails(
+        trainer(),
+        numbers(&[8, 4]),
+        numbers(&[8, 3]),
+        fit(),
+        "labels of output 'output': takes samples of shape [2], but the data's have [3]",
+    );
     let model = Model::sequential([4]).layer(Conv2D::new(3, 3));
     let bad = Trainer::new(model, MeanSquaredError, Sgd::new(0.01)).unwrap();
     check_fails(bad, numbers(&[8, 4]), numbers(&[8, 2]), fit(), "conv2d");
@@ -42,14 +54,22 @@ fn shapes_that_disagree() {
 
 #[test]
 fn wrong_types() {
-    let model = Model::sequential_of(DType::I32, [3]).layer(Embedding::new(10, 4)).layer(Flatten::new()).layer(Dense::new(2));
+    let model =
+        Model::sequential_of(DType::I32, [3]).layer(Embedding::new(10, 4)).layer(Flatten::new()).layer(Dense::new(2));
     let bad = Trainer::new(model, MeanSquaredError, Sgd::new(0.01)).unwrap();
-    check_fails(bad, numbers(&[8, 3]), numbers(&[8, 2]), Fit::epochs(1), "input 'input': takes i32, but the data has f32");
+    check_fails(
+        bad,
+        numbers(&[8, 3]),
+        numbers(&[8, 2]),
+        Fit::epochs(1),
+        "input 'input': takes i32, but the data has f32",
+    );
 }
 
 #[test]
 fn values_out_of_range() {
-    let model = Model::sequential_of(DType::I32, [3]).layer(Embedding::new(10, 4)).layer(Flatten::new()).layer(Dense::new(2));
+    let model =
+        Model::sequential_of(DType::I32, [3]).layer(Embedding::new(10, 4)).layer(Flatten::new()).layer(Dense::new(2));
     let bad = Trainer::new(model, MeanSquaredError, Sgd::new(0.01)).unwrap();
     let tokens = Tensor::from_slice([1, 3], &[1i32, 12, 3]).unwrap();
     check_fails(bad, tokens, numbers(&[1, 2]), Fit::epochs(1), "12");
@@ -63,14 +83,26 @@ fn values_out_of_range() {
 fn a_loss_that_is_no_number() {
     let mut x = numbers(&[8, 4]);
     x.as_mut_slice::<f32>().unwrap()[5] = f32::NAN;
-    check_fails(trainer(), x, numbers(&[8, 2]), Fit::epochs(1).batch_size(4).in_order(), "the data that matmul of layer 'dense' reads is the first");
+    check_fails(
+        trainer(),
+        x,
+        numbers(&[8, 2]),
+        Fit::epochs(1).batch_size(4).in_order(),
+        "the data that matmul of layer 'dense' reads is the first",
+    );
     let big = Trainer::new(two_layers(), MeanSquaredError, Sgd::new(1e30)).unwrap();
     check_fails(big, numbers(&[8, 4]), numbers(&[8, 2]), Fit::epochs(9), "a smaller learning rate");
 }
 
 #[test]
 fn nothing_to_do() {
-    check_fails(trainer(), Tensor::zeros(DType::F32, [0, 4]), Tensor::zeros(DType::F32, [0, 2]), Fit::epochs(1), "data: is empty");
+    check_fails(
+        trainer(),
+        Tensor::zeros(DType::F32, [0, 4]),
+        Tensor::zeros(DType::F32, [0, 2]),
+        Fit::epochs(1),
+        "data: is empty",
+    );
     check_fails(trainer(), numbers(&[8, 4]), numbers(&[8, 2]), Fit::epochs(1).batch_size(0), "batch size: is 0");
     let error = Trainer::new(Model::new(), MeanSquaredError, Sgd::new(0.1)).err().unwrap().to_string();
     assert!(error.contains("has no output"), "{error}");

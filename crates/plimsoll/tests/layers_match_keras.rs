@@ -3,9 +3,9 @@
 //! Of each case, `sum(output * output_grad)` is differentiated with respect to every input and weight, and everything is
 //! compared with what Keras computed in float32.
 
-mod common;
 #[path = "common/build_layer.rs"]
 mod build_layer;
+mod common;
 #[path = "common/engine.rs"]
 mod engine;
 

@@ -33,16 +33,8 @@ pub enum DType {
 
 impl DType {
     /// Every type, in a fixed order.
-    pub const ALL: [DType; 8] = [
-        DType::F32,
-        DType::F64,
-        DType::F16,
-        DType::BF16,
-        DType::I32,
-        DType::I64,
-        DType::U8,
-        DType::Bool,
-    ];
+    pub const ALL: [DType; 8] =
+        [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64, DType::U8, DType::Bool];
 
     /// Bytes per element.
     pub const fn size(self) -> usize {
@@ -84,10 +76,7 @@ impl FromStr for DType {
     type Err = String;
 
     fn from_str(text: &str) -> Result<DType, String> {
-        DType::ALL
-            .into_iter()
-            .find(|dtype| dtype.name() == text)
-            .ok_or_else(|| format!("unknown data type '{text}'"))
+        DType::ALL.into_iter().find(|dtype| dtype.name() == text).ok_or_else(|| format!("unknown data type '{text}'"))
     }
 }
 

@@ -146,8 +146,7 @@ fn chain(host: &Host, own: &Usage, mount: &Mount, group: &str, version: &Version
 fn hidden(host: &Host, own: &Usage, mount: &Mount, group: &str, seen: &[Bound]) -> Option<Bound> {
     let directory = mount.chain(group).into_iter().next()?;
     let file = directory.join("memory.stat");
-    let value =
-        stat(host, &directory, "hierarchical_memory_limit").filter(|&value| value < NO_LIMIT).map(Bytes)?;
+    let value = stat(host, &directory, "hierarchical_memory_limit").filter(|&value| value < NO_LIMIT).map(Bytes)?;
     let known = seen.iter().any(|bound| bound.source == Source::CgroupV1 && bound.value <= value);
     // How much the other members of that group hold cannot be seen either; those of our own can.
     let usable = value.saturating_sub(held_by_others(host, own, &directory, &Version::One));
@@ -163,8 +162,7 @@ fn read_limit(host: &Host, file: &Path) -> Option<Bytes> {
 
 /// What a group holds besides this process, without the cached files that the kernel would drop first.
 fn held_by_others(host: &Host, own: &Usage, directory: &Path, version: &Version) -> Bytes {
-    let held: u64 =
-        read(host, &directory.join(version.usage_file())).and_then(|s| s.trim().parse().ok()).unwrap_or(0);
+    let held: u64 = read(host, &directory.join(version.usage_file())).and_then(|s| s.trim().parse().ok()).unwrap_or(0);
     let cache = stat(host, directory, version.cache_line()).unwrap_or(0);
     Bytes(held).saturating_sub(Bytes(cache)).saturating_sub(own.resident)
 }

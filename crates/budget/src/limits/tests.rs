@@ -175,10 +175,7 @@ fn odd_mount_points_and_missing_tables() {
         &[("proc/self/cgroup", "0::/a\n"), ("sys/fs/cgroup/a/memory.max", "5000")],
         &["cgroup v2 5000 5000 /sys/fs/cgroup/a/memory.max"],
     );
-    check_bounds(
-        &[("proc/self/cgroup", "nonsense\n::\n0:\n\n0::\n"), ("proc/self/mountinfo", "- - -\n 1 2\n")],
-        &[],
-    );
+    check_bounds(&[("proc/self/cgroup", "nonsense\n::\n0:\n\n0::\n"), ("proc/self/mountinfo", "- - -\n 1 2\n")], &[]);
     check_bounds(&[], &[]);
 }
 
@@ -210,10 +207,7 @@ fn slurm_grants_in_mib() {
         bounds(&[("SLURM_MEM_PER_CPU", "100"), ("SLURM_CPUS_ON_NODE", "4")]),
         ["slurm 419430400 419430400 SLURM_MEM_PER_CPU x 4 processors"]
     );
-    assert_eq!(
-        bounds(&[("SLURM_MEM_PER_CPU", "100")]),
-        ["slurm 104857600 104857600 SLURM_MEM_PER_CPU x 1 processors"]
-    );
+    assert_eq!(bounds(&[("SLURM_MEM_PER_CPU", "100")]), ["slurm 104857600 104857600 SLURM_MEM_PER_CPU x 1 processors"]);
     // Zero asks for all the memory of the machine.
     assert!(bounds(&[("SLURM_MEM_PER_NODE", "0")]).is_empty());
     assert!(bounds(&[("SLURM_MEM_PER_NODE", "much")]).is_empty());

@@ -81,13 +81,22 @@ impl Aligned {
     #[track_caller]
     fn check_guard(&self, what: &str) {
         let guard = self.words.last().unwrap();
-        assert!(guard.iter().all(|&w| w == 0xfeed_beef_dead_c0de), "{what}: more than {} bytes were written", self.bytes);
+        assert!(
+            guard.iter().all(|&w| w == 0xfeed_beef_dead_c0de),
+            "{what}: more than {} bytes were written",
+            self.bytes
+        );
     }
 }
 
 /// Runs a kernel on its own.
 #[track_caller]
-pub fn run_kernel(op: &Arc<dyn OpDef>, inputs: &[Tensor], threads: usize, in_place: Option<(usize, usize)>) -> Vec<Tensor> {
+pub fn run_kernel(
+    op: &Arc<dyn OpDef>,
+    inputs: &[Tensor],
+    threads: usize,
+    in_place: Option<(usize, usize)>,
+) -> Vec<Tensor> {
     let in_types: Vec<TensorType> = inputs.iter().map(|t| *t.ty()).collect();
     let out_types = op.infer(&in_types).unwrap();
     let types = Types { inputs: &in_types, outputs: &out_types };
@@ -97,7 +106,8 @@ pub fn run_kernel(op: &Arc<dyn OpDef>, inputs: &[Tensor], threads: usize, in_pla
         unsafe { std::ptr::copy_nonoverlapping(tensor.bytes().as_ptr(), memory.ptr(), tensor.ty().bytes()) };
     }
     let mut out_memory: Vec<Aligned> = out_types.iter().map(|t| Aligned::new(t.bytes())).collect();
-    let in_operands: Vec<Operand> = in_memory.iter_mut().zip(&in_types).map(|(m, t)| Operand { ptr: m.ptr(), ty: *t }).collect();
+    let in_operands: Vec<Operand> =
+        in_memory.iter_mut().zip(&in_types).map(|(m, t)| Operand { ptr: m.ptr(), ty: *t }).collect();
     let mut out_operands: Vec<Operand> =
         out_memory.iter_mut().zip(&out_types).map(|(m, t)| Operand { ptr: m.ptr(), ty: *t }).collect();
     for &(i, o) in op.mutates().iter().chain(&in_place) {
@@ -136,7 +146,11 @@ fn check_kernel(op: &Arc<dyn OpDef>, inputs: &[Tensor]) {
     }
     for threads in [2, 3] {
         let again = run_kernel(op, inputs, threads, None);
-        assert!(again.iter().zip(&got).all(|(a, b)| a.bytes() == b.bytes()), "{}: bits depend on the threads", op.name());
+        assert!(
+            again.iter().zip(&got).all(|(a, b)| a.bytes() == b.bytes()),
+            "{}: bits depend on the threads",
+            op.name()
+        );
     }
     let types = Types { inputs: &in_types, outputs: &out_types };
     for i in 0..inputs.len() {
@@ -244,7 +258,8 @@ fn check_gradient(op: &Arc<dyn OpDef>, inputs: &[Tensor]) {
     let values: Vec<Value> = inputs.iter().enumerate().map(|(i, t)| g.input(&format!("x{i}"), *t.ty())).collect();
     let outputs = g.push_shared(op.clone(), &values).unwrap();
     let floats: Vec<Value> = outputs.iter().copied().filter(|&v| g.dtype(v).is_float()).collect();
-    let weights: Vec<Tensor> = (0..).zip(&floats).map(|(i, &v)| random(DType::F64, g.shape(v).dims(), 100 + i)).collect();
+    let weights: Vec<Tensor> =
+        (0..).zip(&floats).map(|(i, &v)| random(DType::F64, g.shape(v).dims(), 100 + i)).collect();
     let mut seeds = Vec::new();
     for (i, &v) in floats.iter().enumerate() {
         let w = g.input(&format!("w{i}"), *g.ty(v));
@@ -257,7 +272,8 @@ fn check_gradient(op: &Arc<dyn OpDef>, inputs: &[Tensor]) {
             g.output(&format!("d{i}"), *grad);
         }
     }
-    let mut given: Vec<(String, Tensor)> = inputs.iter().enumerate().map(|(i, t)| (format!("x{i}"), t.clone())).collect();
+    let mut given: Vec<(String, Tensor)> =
+        inputs.iter().enumerate().map(|(i, t)| (format!("x{i}"), t.clone())).collect();
     given.extend(weights.iter().enumerate().map(|(i, t)| (format!("w{i}"), t.clone())));
     let given: Vec<(&str, Tensor)> = given.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
     let results = crate::interpret(&g, &given).unwrap();
@@ -290,7 +306,12 @@ fn check_gradient(op: &Arc<dyn OpDef>, inputs: &[Tensor]) {
             };
             let slope = (shifted(h) - shifted(-h)) / (2.0 * h);
             let error = (got[e] - slope).abs() / slope.abs().max(1.0);
-            assert!(error < 1e-6, "{}: gradient of input {i} at {e} is {}, differences give {slope}", op.name(), got[e]);
+            assert!(
+                error < 1e-6,
+                "{}: gradient of input {i} at {e} is {}, differences give {slope}",
+                op.name(),
+                got[e]
+            );
         }
     }
 }

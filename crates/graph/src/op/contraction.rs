@@ -225,7 +225,13 @@ impl Graph {
     ///
     /// # Errors
     /// As [`Graph::matmul`].
-    pub fn matmul_with(&mut self, a: Value, b: Value, transpose_a: bool, transpose_b: bool) -> Result<Value, GraphError> {
+    pub fn matmul_with(
+        &mut self,
+        a: Value,
+        b: Value,
+        transpose_a: bool,
+        transpose_b: bool,
+    ) -> Result<Value, GraphError> {
         self.push1(MatMul { transpose_a, transpose_b }, &[a, b])
     }
 

@@ -136,7 +136,10 @@ impl Graph {
         };
         let steps = xs.first().and_then(|&x| self.shape(x).dims().first().copied()).unwrap_or(0);
         if steps == 0 || xs.iter().any(|&x| self.shape(x).dims().first() != Some(&steps)) {
-            return Err(fail(self, "all values have the same number of steps, at least one, as their first axis".into()));
+            return Err(fail(
+                self,
+                "all values have the same number of steps, at least one, as their first axis".into(),
+            ));
         }
         let mut carry = init.to_vec();
         let mut stacks: Vec<Vec<Value>> = Vec::new();
@@ -149,7 +152,10 @@ impl Graph {
             }
             let (next, ys) = body(self, &carry, &elements)?;
             if next.len() != init.len() || step > 0 && ys.len() != stacks.len() {
-                return Err(fail(self, format!("the body gave {} carried values and {} results in step {step}", next.len(), ys.len())));
+                return Err(fail(
+                    self,
+                    format!("the body gave {} carried values and {} results in step {step}", next.len(), ys.len()),
+                ));
             }
             stacks.resize(ys.len(), Vec::new());
             for (stack, y) in stacks.iter_mut().zip(ys) {
@@ -217,8 +223,18 @@ mod tests {
     fn equals_the_definition() {
         let sizes = [('a', 2), ('b', 3), ('c', 4), ('d', 5), ('e', 2)];
         for text in [
-            "ab,bc->ac", "ab,bc->ca", "abc,acd->abd", "ab->ba", "abc->b", "ab,ab->", "ab,cd->dbca", "abc,cde->eab", "ab,b->a",
-            "acbd,aebd->abce", "a,b->ab", "abc,bd->cd",
+            "ab,bc->ac",
+            "ab,bc->ca",
+            "abc,acd->abd",
+            "ab->ba",
+            "abc->b",
+            "ab,ab->",
+            "ab,cd->dbca",
+            "abc,cde->eab",
+            "ab,b->a",
+            "acbd,aebd->abce",
+            "a,b->ab",
+            "abc,bd->cd",
         ] {
             let spec = parse(text, text.split("->").next().unwrap().split(',').count()).unwrap();
             let mut g = Graph::new();
@@ -233,7 +249,12 @@ mod tests {
             let used: Vec<(char, usize)> =
                 sizes.iter().copied().filter(|(l, _)| spec.inputs.iter().any(|i| i.contains(l))).collect();
             let data: Vec<Vec<f64>> = given.iter().map(|(_, t)| t.to_f64()).collect();
-            check_close(text, &interpret(&g, &given).unwrap()["out"].to_f64(), &by_definition(&spec, &used, &data), 1e-12);
+            check_close(
+                text,
+                &interpret(&g, &given).unwrap()["out"].to_f64(),
+                &by_definition(&spec, &used, &data),
+                1e-12,
+            );
         }
     }
 

@@ -143,7 +143,8 @@ impl OpDef for Unary {
         if self.0.is_test() {
             return Ok(vec![TensorType::new(DType::Bool, ty.shape)]);
         }
-        if !ty.dtype.is_float() && !(self.0.takes_integers() && ty.dtype != DType::Bool) {
+        let whole = self.0.takes_integers() && ty.dtype != DType::Bool;
+        if !ty.dtype.is_float() && !whole {
             return Err(format!("takes floating-point values, got {}", ty.dtype));
         }
         Ok(vec![ty])
@@ -290,7 +291,10 @@ impl OpDef for Binary {
         if self.0 == Fn2::Atan2 && !a.dtype.is_float() {
             return Err(format!("takes floating-point values, got {}", a.dtype));
         }
-        let shape = a.shape.broadcast(&b.shape).ok_or_else(|| format!("shapes do not broadcast: {} and {}", a.shape, b.shape))?;
+        let shape = a
+            .shape
+            .broadcast(&b.shape)
+            .ok_or_else(|| format!("shapes do not broadcast: {} and {}", a.shape, b.shape))?;
         let dtype = if self.0.is_comparison() { DType::Bool } else { a.dtype };
         Ok(vec![TensorType::new(dtype, shape)])
     }
@@ -302,7 +306,9 @@ impl OpDef for Binary {
         let (dx, dz) = match self.0 {
             Fn2::Add => (Some(dy), Some(dy)),
             Fn2::Sub => (Some(dy), if want_z { Some(g.neg(dy)?) } else { None }),
-            Fn2::Mul => (if want_x { Some(g.mul(dy, z)?) } else { None }, if want_z { Some(g.mul(dy, x)?) } else { None }),
+            Fn2::Mul => {
+                (if want_x { Some(g.mul(dy, z)?) } else { None }, if want_z { Some(g.mul(dy, x)?) } else { None })
+            }
             Fn2::Div => {
                 let dx = g.div(dy, z)?;
                 let dz = if want_z {
@@ -634,7 +640,8 @@ impl OpDef for Fused {
         }
         for (i, (step, dtype)) in self.program.steps().iter().enumerate() {
             if let Step::Load(n) = step {
-                let found = inputs.get(*n as usize).ok_or_else(|| format!("step {i} reads input {n} of {}", inputs.len()))?;
+                let found =
+                    inputs.get(*n as usize).ok_or_else(|| format!("step {i} reads input {n} of {}", inputs.len()))?;
                 if found.dtype != *dtype {
                     return Err(format!("step {i} reads {dtype}, but input {n} is {}", found.dtype));
                 }
@@ -825,12 +832,22 @@ fn evaluate(program: &Program, inputs: &[&Reference], out: TensorType) -> Refere
                 Step::Index { inner, size } => (i / inner as usize % size as usize) as f64,
                 Step::Random { distribution, stream, key } => {
                     let key = &inputs[key as usize].data;
-                    let key = plimsoll_kernels::random::Key { seed: key[0] as i64 as u64, step: key[1] as i64 as u64, stream };
+                    let key = plimsoll_kernels::random::Key {
+                        seed: key[0] as i64 as u64,
+                        step: key[1] as i64 as u64,
+                        stream,
+                    };
                     draw(distribution, key, i as u64, *dtype)
                 }
                 Step::Unary(f, a) => f.eval(r(a)),
                 Step::Binary(f, a, b) => f.eval(r(a), r(b), program.steps()[a as usize].1),
-                Step::Select(c, a, b) => if r(c) != 0.0 { r(a) } else { r(b) },
+                Step::Select(c, a, b) => {
+                    if r(c) != 0.0 {
+                        r(a)
+                    } else {
+                        r(b)
+                    }
+                }
                 Step::Cast(a) => r(a),
             };
             let exact = dtype.is_float() && *dtype != DType::F16 && *dtype != DType::BF16;
@@ -1071,7 +1088,8 @@ impl Graph {
             return Ok(x);
         }
         let missing = from.rank() - shape.rank();
-        let axes: Vec<usize> = (0..from.rank()).filter(|&a| a < missing || shape[a - missing] == 1 && from[a] != 1).collect();
+        let axes: Vec<usize> =
+            (0..from.rank()).filter(|&a| a < missing || shape[a - missing] == 1 && from[a] != 1).collect();
         let sum = if axes.is_empty() { x } else { self.sum(x, &axes, true)? };
         self.reshape(sum, shape)
     }
@@ -1148,8 +1166,12 @@ mod tests {
         check_on(Select, &[condition, random(DType::F64, &[4, 3], 1), random(DType::F64, &[], 2)], true);
         for from in DType::ALL {
             for dtype in DType::ALL {
-                let input = if from.is_float() && dtype == DType::U8 { positive(from, &[20], 3) } else { random(from, &[20], 3) };
-                if from == DType::I32 && dtype == DType::U8 || from == DType::I64 && dtype == DType::U8 {
+                let input = if from.is_float() && dtype == DType::U8 {
+                    positive(from, &[20], 3)
+                } else {
+                    random(from, &[20], 3)
+                };
+                if matches!(from, DType::I32 | DType::I64) && dtype == DType::U8 {
                     continue;
                 }
                 check_on(Cast { dtype }, &[input], false);

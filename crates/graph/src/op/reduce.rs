@@ -74,7 +74,8 @@ impl OpAttrs for Reduce {
 
     fn parse(name: &str, attrs: &[(String, Attr)]) -> Option<Result<Reduce, String>> {
         let (kind, _) = Kind::ALL.into_iter().find(|(_, n)| *n == name)?;
-        let read = || Ok(Reduce { kind, axes: super::find_attr(attrs, "axes")?, keep: super::find_attr(attrs, "keep")? });
+        let read =
+            || Ok(Reduce { kind, axes: super::find_attr(attrs, "axes")?, keep: super::find_attr(attrs, "keep")? });
         Some(read())
     }
 }
@@ -128,7 +129,8 @@ impl Reduce {
     fn room(&self, ty: &TensorType) -> (usize, usize, usize) {
         let copies = if matches!(ty.dtype, DType::F32 | DType::F64) { 0 } else { ty.elements().next_multiple_of(16) };
         let (passes, n) = self.passes(&ty.shape);
-        let chunks = passes[..n].iter().map(|&(o, m, i)| reduce::scratch(o, m, i)).max().unwrap_or(0).next_multiple_of(16);
+        let chunks =
+            passes[..n].iter().map(|&(o, m, i)| reduce::scratch(o, m, i)).max().unwrap_or(0).next_multiple_of(16);
         let between = passes[..n].first().map_or(0, |&(o, _, i)| o * i).next_multiple_of(16);
         (copies, chunks, between)
     }
@@ -502,7 +504,11 @@ mod tests {
 
     #[test]
     fn bad_axes() {
-        check_rejects(Reduce { kind: Kind::Sum, axes: vec![2], keep: false }, &[&[2, 3]], "axis 2 of a value with 2 axes");
+        check_rejects(
+            Reduce { kind: Kind::Sum, axes: vec![2], keep: false },
+            &[&[2, 3]],
+            "axis 2 of a value with 2 axes",
+        );
         check_rejects(Reduce { kind: Kind::Mean, axes: vec![0], keep: false }, &[&[0, 3]], "axis 0 is empty");
     }
 }

@@ -279,7 +279,12 @@ fn sparse(shape: &Shape, starts: &[usize], steps: &[usize]) -> Layout {
 fn expect_inside(shape: &Shape, starts: &[usize], sizes: &[usize], steps: &[usize]) -> Result<(), String> {
     let rank = shape.rank();
     if starts.len() != rank || sizes.len() != rank || steps.len() != rank {
-        return Err(format!("{} starts, {} sizes and {} steps for {rank} axes", starts.len(), sizes.len(), steps.len()));
+        return Err(format!(
+            "{} starts, {} sizes and {} steps for {rank} axes",
+            starts.len(),
+            sizes.len(),
+            steps.len()
+        ));
     }
     for axis in 0..rank {
         if steps[axis] == 0 {
@@ -288,7 +293,10 @@ fn expect_inside(shape: &Shape, starts: &[usize], sizes: &[usize], steps: &[usiz
         let last = sizes[axis].checked_sub(1).and_then(|n| n.checked_mul(steps[axis])?.checked_add(starts[axis]));
         if sizes[axis] > 0 && last.is_none_or(|last| last >= shape[axis]) {
             let (start, size, step) = (starts[axis], sizes[axis], steps[axis]);
-            return Err(format!("{size} elements from {start} by {step} reach beyond the {} of axis {axis}", shape[axis]));
+            return Err(format!(
+                "{size} elements from {start} by {step} reach beyond the {} of axis {axis}",
+                shape[axis]
+            ));
         }
     }
     Ok(())

@@ -199,7 +199,9 @@ impl Unary {
     /// About how many multiply-adds it costs.
     pub fn weight(self) -> u64 {
         match self {
-            Unary::Exp | Unary::ExpM1 | Unary::Log | Unary::Log1p | Unary::Tanh | Unary::Sigmoid | Unary::Softplus => 12,
+            Unary::Exp | Unary::ExpM1 | Unary::Log | Unary::Log1p | Unary::Tanh | Unary::Sigmoid | Unary::Softplus => {
+                12
+            }
             Unary::Erf | Unary::Sin | Unary::Cos | Unary::Tan | Unary::Asin | Unary::Acos | Unary::Atan => 60,
             Unary::Sinh | Unary::Cosh => 60,
             Unary::Sqrt | Unary::Rsqrt | Unary::Reciprocal => 4,
@@ -217,7 +219,13 @@ impl Binary {
             Binary::Add => a + b,
             Binary::Sub => a - b,
             Binary::Mul => a * b,
-            Binary::Div if whole => if b == 0.0 { 0.0 } else { (a / b).trunc() },
+            Binary::Div if whole => {
+                if b == 0.0 {
+                    0.0
+                } else {
+                    (a / b).trunc()
+                }
+            }
             Binary::Div => a / b,
             Binary::FloorDiv if whole && b == 0.0 => 0.0,
             Binary::FloorDiv => (a / b).floor(),
@@ -496,7 +504,9 @@ pub unsafe fn binary(f: Binary, dtype: DType, a: *const u8, b: *const u8, y: *mu
         }
         match dtype {
             DType::F64 => binary_float::<f64>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
-            DType::F32 | DType::F16 | DType::BF16 => binary_float::<f32>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
+            DType::F32 | DType::F16 | DType::BF16 => {
+                binary_float::<f32>(f, slice(a, len), slice(b, len), slice_mut(y, len))
+            }
             DType::I32 => binary_integer::<i32>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
             DType::I64 => binary_integer::<i64>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
             DType::U8 | DType::Bool => binary_integer::<u8>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
@@ -527,7 +537,9 @@ pub unsafe fn cast(from: DType, to: DType, x: *const u8, y: *mut u8, len: usize)
     // SAFETY: the caller's promise; registers hold half precision as f32.
     unsafe {
         match (register(from), register(to)) {
-            (DType::F32, DType::F32) | (DType::Bool, DType::U8) => std::ptr::copy_nonoverlapping(x, y, len * register_size(to)),
+            (DType::F32, DType::F32) | (DType::Bool, DType::U8) => {
+                std::ptr::copy_nonoverlapping(x, y, len * register_size(to))
+            }
             (DType::F32, DType::F64) => f32_to_f64(slice(x, len), slice_mut(y, len)),
             (DType::F64, DType::F32) => f64_to_f32(slice(x, len), slice_mut(y, len)),
             (DType::Bool | DType::U8, DType::F32) => bool_to_f32(slice(x, len), slice_mut(y, len)),

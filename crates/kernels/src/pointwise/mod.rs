@@ -146,7 +146,8 @@ fn allocate(steps: &[(Step, DType)]) -> (Vec<u8>, usize) {
             n_slots += 1;
             (n_slots - 1) as u8
         });
-        let mut dying: Vec<u8> = step.reads().filter(|&r| last_read[r as usize] == i).map(|r| slots[r as usize]).collect();
+        let mut dying: Vec<u8> =
+            step.reads().filter(|&r| last_read[r as usize] == i).map(|r| slots[r as usize]).collect();
         dying.sort_unstable();
         dying.dedup();
         free.extend(dying);
@@ -177,7 +178,14 @@ pub struct Source {
 ///
 /// # Panics
 /// When an input's shape does not broadcast to `shape`.
-pub unsafe fn run(pool: &Pool, program: &Program, inputs: &[Source], shape: Shape, output: *mut u8, scratch: &mut [u8]) {
+pub unsafe fn run(
+    pool: &Pool,
+    program: &Program,
+    inputs: &[Source],
+    shape: Shape,
+    output: *mut u8,
+    scratch: &mut [u8],
+) {
     let total = shape.elements();
     if total == 0 {
         return;
