@@ -1,7 +1,7 @@
 //! Runs plans in one arena: it follows instructions, allocates nothing and decides nothing.
 //!
 //! An [`Engine`] is opened with the layout of the states and all plans that will ever run (training step, evaluation step,
-//! ...). It reserves their bytes from the [`Budget`], maps them and touches every page, so that nothing is left
+//! ...). It reserves their bytes from the [`Budget`](plimsoll_budget::Budget), maps them and touches every page, so that nothing is left
 //! to fail later. From then on [`Engine::run`] walks a plan's instructions.
 //!
 //! ```

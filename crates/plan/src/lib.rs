@@ -2,8 +2,8 @@
 //!
 //! [`plan`] is a pure function: no clock, no thread, no file, no randomness. The same graph and options give the same
 //! [`Plan`], byte for byte. Its phases are functions of their own, each in its file, in this order: [`fuse`](fuse::fuse),
-//! [`schedule`](schedule::schedule), [`lifetimes`](lifetime::lifetimes), [`place`](place::place). Then [`check`] proves the
-//! result safe without using any of them, and [`explain`] says what is alive at the peak.
+//! [`schedule`](schedule::schedule), [`lifetimes`](lifetime::lifetimes), [`place`](place::place()). Then [`check()`] proves the
+//! result safe without using any of them, and [`explain()`] says what is alive at the peak.
 //!
 //! ```
 //! use plimsoll_graph::Graph;

@@ -466,7 +466,7 @@ pub struct Look {
     pub causal: bool,
     /// The mask, as [`Attention`] says; it gets no gradient.
     pub mask: Option<Value>,
-    /// The probability that a weight is left out, and the key (i64[2]: seed and step) it is drawn with.
+    /// The probability that a weight is left out, and the key (`i64[2]`: seed and step) it is drawn with.
     pub dropout: Option<(f64, Value)>,
 }
 

@@ -54,7 +54,7 @@ pub struct Index {
     pub dtype: DType,
 }
 
-/// Random numbers that are a function of the key (an i64[2] input: seed and step), the stream and the element's place.
+/// Random numbers that are a function of the key (an `i64[2]` input: seed and step), the stream and the element's place.
 /// Computing them again gives the same numbers, so a dropout mask is replayed, never stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Random {
@@ -1061,7 +1061,7 @@ impl Graph {
         self.push1(Index { shape: shape.into(), axis, dtype }, &[])
     }
 
-    /// Random numbers from a key (i64[2]: seed and step); `distribution` is `uniform`, `normal` or `truncated_normal`.
+    /// Random numbers from a key (`i64[2]`: seed and step); `distribution` is `uniform`, `normal` or `truncated_normal`.
     ///
     /// # Errors
     /// When the key is of another type or the distribution unknown.
