@@ -190,10 +190,10 @@ pub fn plan(graph: &Graph, state: &StateLayout, options: &Options) -> Result<Pla
     let order = schedule::schedule(&graph);
     let whole = assemble(graph, &order, state, options)?;
     match options.limit {
-        Some(limit) if whole.arena_bytes > limit => {
-            let found = within(&whole, &order, limit, options, SEARCH_TRIALS)?;
-            found.ok_or_else(|| does_not_fit(&whole, &order, limit, options))
-        }
+        Some(limit) if whole.arena_bytes > limit => match within(&whole, &order, limit, options, SEARCH_TRIALS)? {
+            Some(plan) => Ok(plan),
+            None => smallest(&whole, &order, limit, options),
+        },
         _ => Ok(whole),
     }
 }
@@ -261,18 +261,20 @@ fn within(
     Ok(None)
 }
 
-/// The refusal, with the smallest limit for which a plan was found.
-fn does_not_fit(whole: &Plan, order: &[NodeId], limit: u64, options: &Options) -> PlanError {
+/// The refusal, with the smallest limit for which a plan was found. Should the search come upon a plan that keeps the limit
+/// after all, that plan.
+fn smallest(whole: &Plan, order: &[NodeId], limit: u64, options: &Options) -> Result<Plan, PlanError> {
     let mut works = whole.arena_bytes;
     let mut fails = limit;
-    while works - fails > (works / 512).max(4096) {
+    while works > fails && works - fails > (works / 512).max(4096) {
         let middle = fails + (works - fails) / 2;
-        match within(whole, order, middle, options, 0) {
-            Ok(Some(plan)) => works = plan.arena_bytes,
-            _ => fails = middle,
+        match within(whole, order, middle, options, 0)? {
+            Some(plan) if plan.arena_bytes <= limit => return Ok(plan),
+            Some(plan) => works = plan.arena_bytes,
+            None => fails = middle,
         }
     }
-    PlanError::DoesNotFit { limit, smallest: works, unlimited: whole.arena_bytes, peak: Box::new(explain(whole)) }
+    Err(PlanError::DoesNotFit { limit, smallest: works, unlimited: whole.arena_bytes, peak: Box::new(explain(whole)) })
 }
 
 fn find_state(graph: &Graph, value: plimsoll_graph::Value, layout: &StateLayout) -> Result<u64, PlanError> {

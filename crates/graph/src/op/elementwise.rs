@@ -115,7 +115,8 @@ macro_rules! pointwise_answers {
             overwrites(input, types)
         }
         fn workspace(&self, types: &Types<'_>, threads: usize) -> usize {
-            single(self.pointwise().expect("an element-wise op"), types.inputs, types.outputs[0].dtype).scratch(threads)
+            single(self.pointwise().expect("an element-wise op"), types.inputs, types.outputs[0].dtype)
+                .scratch(types.outputs[0].elements(), threads)
         }
         fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
             let types: [DType; 3] = std::array::from_fn(|i| io.inputs().get(i).map_or(DType::Bool, |o| o.ty.dtype));
@@ -393,7 +394,8 @@ impl OpDef for Binary {
     }
 
     fn workspace(&self, types: &Types<'_>, threads: usize) -> usize {
-        single(Step::Binary(self.0, 0, 1), types.inputs, types.outputs[0].dtype).scratch(threads)
+        single(Step::Binary(self.0, 0, 1), types.inputs, types.outputs[0].dtype)
+            .scratch(types.outputs[0].elements(), threads)
     }
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
@@ -581,7 +583,8 @@ impl OpDef for Random {
     }
 
     fn workspace(&self, types: &Types<'_>, threads: usize) -> usize {
-        single(self.pointwise().expect("checked by `infer`"), types.inputs, self.dtype).scratch(threads)
+        single(self.pointwise().expect("checked by `infer`"), types.inputs, self.dtype)
+            .scratch(types.outputs[0].elements(), threads)
     }
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
@@ -668,8 +671,8 @@ impl OpDef for Fused {
         Cost { flops: types.outputs[0].elements() as u64 * weight, bytes: types.bytes() }
     }
 
-    fn workspace(&self, _: &Types<'_>, threads: usize) -> usize {
-        self.program.scratch(threads)
+    fn workspace(&self, types: &Types<'_>, threads: usize) -> usize {
+        self.program.scratch(types.outputs[0].elements(), threads)
     }
 
     fn may_overwrite(&self, input: usize, _: usize, types: &Types<'_>) -> bool {

@@ -116,19 +116,31 @@ impl Program {
         &self.steps
     }
 
+    /// Bytes of a block buffer: a block of the widest register, or what there is of one. Half precision needs room to be
+    /// widened in.
+    fn slot_bytes(&self, elements: usize) -> usize {
+        let wide = |dtype: DType| dtype.size() == 8 || is_half(dtype);
+        let width = if self.steps.iter().any(|(_, dtype)| wide(*dtype)) { 8 } else { 4 };
+        (elements.min(BLOCK) * width).next_multiple_of(64)
+    }
+
     /// The type of the result.
     pub fn dtype(&self) -> DType {
         self.steps.last().expect("a program has a step").1
     }
 
-    /// The scratch memory of a run in bytes.
-    pub fn scratch(&self, threads: usize) -> usize {
-        threads * self.n_slots * SLOT
+    /// The scratch memory of a run over this many elements, in bytes.
+    pub fn scratch(&self, elements: usize, threads: usize) -> usize {
+        threads.min(tasks(elements)) * self.n_slots * self.slot_bytes(elements)
     }
 }
 
-/// Bytes of a block buffer: a block of the widest type.
-const SLOT: usize = BLOCK * 8;
+/// Elements of one task.
+const TASK: usize = BLOCK * BLOCKS_PER_TASK;
+
+fn tasks(elements: usize) -> usize {
+    elements.div_ceil(TASK)
+}
 
 /// Gives every register a block buffer, reusing those of registers that are not read any more.
 fn allocate(steps: &[(Step, DType)]) -> (Vec<u8>, usize) {
@@ -194,14 +206,19 @@ pub unsafe fn run(
     for (access, input) in accesses.iter_mut().zip(inputs) {
         *access = Access::new(&input.shape, &shape);
     }
-    let loop_ = Loop { program, inputs, accesses: &accesses, output, in_place: inputs.iter().any(|i| i.ptr == output) };
-    let per_worker = program.n_slots * SLOT;
-    assert!(scratch.len() >= per_worker * pool.threads(), "scratch is too small");
+    let slot = program.slot_bytes(total);
+    let in_place = inputs.iter().any(|i| i.ptr == output);
+    let loop_ = Loop { program, inputs, accesses: &accesses, output, in_place, slot };
+    let per_worker = program.n_slots * slot;
+    let n_tasks = tasks(total);
+    assert!(scratch.len() >= per_worker * pool.threads().min(n_tasks), "scratch is too small");
     let scratch = SharedSlice::new(scratch);
-    let task_size = BLOCK * BLOCKS_PER_TASK;
-    pool.run_sized(total.div_ceil(task_size), total * program.steps.len() / 4, &|task, worker| {
-        // SAFETY: each worker has its own part of the scratch memory.
-        let slots = unsafe { scratch.slice(worker * per_worker, per_worker) };
+    let (task_size, threads) = (TASK, pool.threads());
+    pool.run_sized(n_tasks, total * program.steps.len() / 4, &|task, worker| {
+        // With few tasks each has its own part of the scratch memory, otherwise each worker.
+        let lane = if n_tasks <= threads { task } else { worker };
+        // SAFETY: tasks that run at once have different lanes.
+        let slots = unsafe { scratch.slice(lane * per_worker, per_worker) };
         let end = total.min((task + 1) * task_size);
         let mut start = task * task_size;
         while start < end {
@@ -219,6 +236,8 @@ struct Loop<'a> {
     accesses: &'a [Access],
     output: *mut u8,
     in_place: bool,
+    /// Bytes of a block buffer.
+    slot: usize,
 }
 
 // SAFETY: tasks read shared inputs and write disjoint blocks of the output.
@@ -242,7 +261,7 @@ impl Loop<'_> {
         for (i, &(step, dtype)) in steps.iter().enumerate() {
             let last = i + 1 == steps.len();
             // SAFETY: slot numbers are below `n_slots`.
-            let slot = unsafe { base.add(self.program.slots[i] as usize * SLOT) };
+            let slot = unsafe { base.add(self.program.slots[i] as usize * self.slot) };
             // Straight into the output unless a conversion or a read of the same place comes between.
             let direct = last && !self.in_place && !is_half(dtype);
             // SAFETY: the block lies inside the output.
@@ -314,7 +333,7 @@ impl Loop<'_> {
         unsafe {
             if is_half(input.dtype) {
                 // Gathered at the end of the buffer's room, then widened from the front.
-                let narrow = out.add(SLOT - len * size);
+                let narrow = out.add(self.slot - len * size);
                 access.gather(input.ptr, size, start, len, narrow);
                 let wide = slice_mut::<f32>(out, len);
                 match input.dtype {
