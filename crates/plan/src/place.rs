@@ -52,18 +52,19 @@ pub struct Placement {
 /// How much work to put into a placement beyond the fixed set of simple orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// How many operations the exact search may do; about 200 million take a second.
+    /// How many operations the exact search may do; about 150 million take a second.
     pub exact: u64,
-    /// How many single buffers the local search may place; about half a million take a second.
+    /// How many single buffers the local search may place; some hundred thousand take a second.
     pub search: u64,
 }
 
 impl Effort {
     /// Simple orders alone.
     pub const QUICK: Effort = Effort { exact: 0, search: 0 };
-    /// Up to half a second beyond the simple orders.
+    /// Up to about a second beyond the simple orders, mostly far less: what falls short of the bound by more than a thousandth
+    /// after the simple orders takes some hundredths of a second to close.
     pub const NORMAL: Effort = Effort { exact: 60_000_000, search: 200_000 };
-    /// Up to ten seconds beyond the simple orders.
+    /// Up to some ten seconds beyond the simple orders.
     pub const THOROUGH: Effort = Effort { exact: 1_500_000_000, search: 1_500_000 };
 }
 

@@ -2,8 +2,8 @@
 //!
 //! [`Fill`] answers whether the items fit in an arena of one size. Here the sizes are chosen, by halving the gap between what is
 //! reached and what is not, and the search is restarted often with other preferences: half of the time a simple order, half
-//! of the time the order of the smallest placement known, both more or less disturbed. Restarts with what was learnt about
-//! the hard steps, and the known placement as a guide, reached with the same work a third of the gap that was left without.
+//! of the time the order of the smallest placement known, both more or less disturbed. With that guide, the same work left
+//! half of the gap that it left without, on the hardest steps tried.
 
 use super::fill::{Fill, Outcome};
 use super::greedy::{Packer, Solution};
@@ -15,7 +15,7 @@ pub(super) fn improve(packer: &mut Packer, best: &mut Solution, goal: &Goal, wor
     let problem = packer.problem;
     let n = problem.items.len() as u64;
     // A single descent takes about this much; with less than a few of them there is nothing to be learnt.
-    if 2 * n * n > work {
+    if goal.is_reached(best.height) || 2 * n * n > work {
         return;
     }
     let (large, small) = by_size(problem);
