@@ -9,7 +9,7 @@ use plimsoll::model::Model;
 use plimsoll::optimizers::Adam;
 use plimsoll::progress::Progress;
 use plimsoll::trainer::{Fit, Trainer};
-use plimsoll::{Error, Tensor};
+use plimsoll::{Bytes, Error, Tensor, measure};
 
 #[derive(Args)]
 pub struct Options {
@@ -25,6 +25,9 @@ pub struct Options {
     /// Threads; results do not depend on their number [default: one per core].
     #[arg(long)]
     threads: Option<usize>,
+    /// Resident memory of the whole process, at most: 64MiB, 2GB, ...
+    #[arg(long, value_name = "BYTES")]
+    memory_limit: Option<Bytes>,
     /// Seed of pictures, initial weights and the order of samples.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -53,12 +56,18 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if let Some(threads) = options.threads {
         trainer = trainer.threads(threads);
     }
+    if let Some(limit) = options.memory_limit {
+        trainer = trainer.memory_limit(limit);
+    }
     eprintln!("\n{}\n", trainer.summary(options.batch_size)?);
     let fit =
         Fit::epochs(options.epochs).batch_size(options.batch_size).validation(&validation).callback(Progress::new());
     let history = trainer.fit(&training, fit)?;
     if history.interrupted {
         eprintln!("stopped after {} steps", trainer.steps_done());
+    }
+    if let Ok(usage) = measure::usage() {
+        eprintln!("peak resident memory: {} KiB", usage.peak.0 / 1024);
     }
     if let Some(accuracy) = history.last("val_sparse_categorical_accuracy") {
         println!("{:.1} % of {} new pictures named right", 100.0 * accuracy, options.pictures / 6 + 1);
