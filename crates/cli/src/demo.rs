@@ -9,7 +9,7 @@ use plimsoll::model::Model;
 use plimsoll::optimizers::Adam;
 use plimsoll::progress::Progress;
 use plimsoll::trainer::{Fit, Trainer};
-use plimsoll::{Bytes, Error, Tensor, measure};
+use plimsoll::{Bytes, DType, Error, Tensor, measure};
 
 #[derive(Args)]
 pub struct Options {
@@ -92,11 +92,12 @@ impl Dice {
 /// Pictures of figures at random places, sizes and angles, in noise.
 fn draw(n: usize, seed: u64) -> Result<Arrays, Error> {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d);
-    let mut pixels = Vec::with_capacity(n * SIZE * SIZE);
-    let mut labels = Vec::with_capacity(n);
-    for i in 0..n {
+    let mut pictures = Tensor::zeros(DType::F32, [n, SIZE, SIZE, 1]);
+    let mut labels = Tensor::zeros(DType::I32, [n]);
+    let pixels = pictures.as_mut_slice::<f32>()?.chunks_exact_mut(SIZE * SIZE);
+    for (i, (picture, label_out)) in pixels.zip(labels.as_mut_slice::<i32>()?).enumerate() {
         let label = i % FIGURES.len();
-        labels.push(label as i32);
+        *label_out = label as i32;
         let (cx, cy, r) = (dice.between(9.0, 15.0), dice.between(9.0, 15.0), dice.between(4.5, 8.0));
         let (sin, cos) = dice.between(-0.5, 0.5).sin_cos();
         let ink = dice.between(0.5, 1.0);
@@ -105,11 +106,11 @@ fn draw(n: usize, seed: u64) -> Result<Arrays, Error> {
                 let (dx, dy) = (x as f32 - cx, y as f32 - cy);
                 let (u, v) = ((dx * cos + dy * sin) / r, (dy * cos - dx * sin) / r);
                 let noise = dice.between(-0.5, 0.5);
-                pixels.push(noise + if inside(label, u, v) { ink } else { 0.0 });
+                picture[y * SIZE + x] = noise + if inside(label, u, v) { ink } else { 0.0 };
             }
         }
     }
-    Arrays::new(Tensor::from_slice([n, SIZE, SIZE, 1], &pixels)?, Tensor::from_slice([n], &labels)?)
+    Arrays::new(pictures, labels)
 }
 
 /// Whether a point, in units of the figure's size, belongs to it.

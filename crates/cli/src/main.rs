@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 /// Trains neural networks with a memory need that is known before the first step.
 #[derive(Parser)]
-#[command(version, about)]
+#[command(version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

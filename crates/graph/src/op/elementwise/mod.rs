@@ -1,7 +1,7 @@
 //! Element-wise ops: functions of the elements at one place, with NumPy's broadcasting.
 //!
 //! Every op here is one [`Step`] of an element-wise program; [`Fused`] is a program of several. One kernel runs them all
-//! ([`pointwise::run`]). Gradients are written from outputs where the function allows it (`relu`, `sigmoid`, `tanh`,
+//! ([`pointwise::run`](plimsoll_kernels::pointwise::run)). Gradients are written from outputs where the function allows it (`relu`, `sigmoid`, `tanh`,
 //! `exp`, `sqrt`), so that the input need not be kept.
 
 mod build;
