@@ -9,6 +9,7 @@
 //! one summed whole.
 
 use crate::pool::Pool;
+use crate::simd::{self, Level};
 
 /// Rows of one block: slices of a batch that are multiples of this give the same bits as the whole.
 pub const TILE_ROWS: usize = 256;
@@ -20,8 +21,15 @@ const TILE_BLOCKS: usize = 4;
 /// The widest tile in columns.
 const TILE_COLUMNS: usize = 1024;
 
-/// The largest inner size the library packs at a time.
-const LIBRARY_DEPTH: usize = 1024;
+/// The largest inner size the library packs at a time: 512, or what two first-level caches of rows hold (its register tiles
+/// have 96 rows of f32 with AVX-512, 24 with AVX2).
+fn library_depth() -> usize {
+    match simd::level() {
+        Level::Avx512 => 512,
+        Level::Avx2 => 1024,
+        Level::Baseline => 2048,
+    }
+}
 
 /// An element type that matrix products exist for.
 pub trait Scalar: Copy + Send + Sync + Default + PartialEq + 'static {
@@ -152,9 +160,9 @@ pub enum Into {
 /// When the sizes disagree.
 pub fn matmul<T: Scalar>(pool: &Pool, a: Mat<'_, T>, b: Mat<'_, T>, c: MatMut<'_, T>, into: Into, chunk: usize) {
     let (m, k, n) = sizes(&a, &b, &c);
-    let tile_n = tile_columns(k, n);
+    let tile_n = tile_columns(k, n).min(widest::<T>());
     let tiles_n = n.div_ceil(tile_n).max(1);
-    let rows = RowTiles::new(m, tiles_n, pool.threads());
+    let rows = RowTiles::new(m, tiles_n, pool.threads(), tallest::<T>() / TILE_ROWS);
     let out = Target { ptr: c.data.as_mut_ptr(), row_stride: c.row_stride, column_stride: c.column_stride };
     // A multiply-add of f32 takes about 1/80 ns on one core.
     pool.run_sized(rows.count * tiles_n, m * k * n / 64, &|task, _| {
@@ -172,15 +180,31 @@ pub fn matmul<T: Scalar>(pool: &Pool, a: Mat<'_, T>, b: Mat<'_, T>, c: MatMut<'_
 pub fn matmul_here<T: Scalar>(a: Mat<'_, T>, b: Mat<'_, T>, c: MatMut<'_, T>, into: Into) {
     let (m, k, n) = sizes(&a, &b, &c);
     let out = Target { ptr: c.data.as_mut_ptr(), row_stride: c.row_stride, column_stride: c.column_stride };
-    // SAFETY: the bounds of all three were checked when they were made.
-    unsafe { tile(&a, &b, &out, (0, m), (0, n), k, into, usize::MAX) }
+    // Cut only so that what the library packs stays bounded.
+    for i in (0..m).step_by(tallest::<T>()) {
+        for j in (0..n).step_by(widest::<T>()) {
+            let (rows, columns) = (tallest::<T>().min(m - i), widest::<T>().min(n - j));
+            // SAFETY: the bounds of all three were checked when they were made.
+            unsafe { tile(&a, &b, &out, (i, rows), (j, columns), k, into, usize::MAX) }
+        }
+    }
+}
+
+/// Rows of the tallest tile: as many bytes for every type.
+fn tallest<T>() -> usize {
+    TILE_BLOCKS * TILE_ROWS * size_of::<f32>() / size_of::<T>()
+}
+
+/// Columns of the widest tile: as many bytes for every type.
+fn widest<T>() -> usize {
+    TILE_COLUMNS * size_of::<f32>() / size_of::<T>()
 }
 
 /// A bound on the heap memory that the library holds for `threads` threads: a slab of the size of the
 /// second-level cache for each, kept for the life of the thread, and packing buffers during a call.
 pub fn library_bytes(threads: usize) -> usize {
     let slab = cache_bytes();
-    let packed = LIBRARY_DEPTH * (TILE_COLUMNS + TILE_BLOCKS * TILE_ROWS) * size_of::<f64>();
+    let packed = library_depth() * (TILE_COLUMNS + TILE_BLOCKS * TILE_ROWS) * size_of::<f32>();
     threads * (slab + packed)
 }
 
@@ -203,9 +227,9 @@ struct RowTiles {
 
 impl RowTiles {
     /// As tall as possible with enough tiles for all threads.
-    fn new(rows: usize, tiles_n: usize, threads: usize) -> RowTiles {
+    fn new(rows: usize, tiles_n: usize, threads: usize, most: usize) -> RowTiles {
         let whole_blocks = rows / TILE_ROWS;
-        let mut joined = TILE_BLOCKS;
+        let mut joined = most;
         while joined > 1 && whole_blocks.div_ceil(joined) * tiles_n < 4 * threads {
             joined /= 2;
         }
