@@ -1,0 +1,157 @@
+//! Places items one by one in a given order, and the orders worth trying.
+
+use super::occupancy::{Fit, Occupancy};
+use super::{Goal, Item, Problem, live_sums};
+use std::cmp::Reverse;
+
+/// Offsets for all items, and an order that leads to them.
+pub(super) struct Solution {
+    pub(super) offsets: Vec<u64>,
+    pub(super) height: u64,
+    pub(super) order: Vec<u32>,
+    pub(super) fit: Fit,
+}
+
+impl Solution {
+    /// A solution that was not found by placing items in an order.
+    pub(super) fn new(offsets: Vec<u64>, height: u64) -> Solution {
+        // Placed in the order of their offsets, each in the lowest gap, no item ends up higher than it is: all that
+        // could be in its way stands below it, and stands no higher than before.
+        let mut order: Vec<u32> = (0..offsets.len() as u32).collect();
+        order.sort_by_key(|&index| offsets[index as usize]);
+        Solution { offsets, height, order, fit: Fit::First }
+    }
+}
+
+/// Places the items of a problem, again and again.
+pub(super) struct Packer<'a> {
+    pub(super) problem: &'a Problem,
+    occupancy: Occupancy,
+    /// The offsets that the last pass found.
+    pub(super) offsets: Vec<u64>,
+    /// Single items placed so far, in all passes.
+    pub(super) n_placings: u64,
+}
+
+impl<'a> Packer<'a> {
+    pub(super) fn new(problem: &'a Problem) -> Packer<'a> {
+        let occupancy = Occupancy::new(problem.n_steps);
+        Packer { problem, occupancy, offsets: vec![0; problem.items.len()], n_placings: 0 }
+    }
+
+    /// Places all items in this order and returns the height, or `None` as soon as it is `limit` or more.
+    pub(super) fn pack(&mut self, order: &[u32], fit: Fit, limit: u64) -> Option<u64> {
+        self.occupancy.clear();
+        let mut height = 0;
+        for &index in order {
+            height = height.max(self.place(index, fit));
+            if height >= limit {
+                return None;
+            }
+        }
+        Some(height)
+    }
+
+    /// Places some items where they are to be, then the rest in order, and returns the height.
+    pub(super) fn pack_around(&mut self, fixed: &[u32], offsets: &[u64], rest: &[u32]) -> u64 {
+        self.occupancy.clear();
+        let mut height = 0;
+        for (&index, &offset) in fixed.iter().zip(offsets) {
+            let item = &self.problem.items[index as usize];
+            self.occupancy.take(item.first, item.last, offset, item.size);
+            self.offsets[index as usize] = offset;
+            height = height.max(offset + item.size);
+        }
+        rest.iter().fold(height, |height, &index| height.max(self.place(index, Fit::First)))
+    }
+
+    /// Places one item and returns its upper end.
+    fn place(&mut self, index: u32, fit: Fit) -> u64 {
+        let Item { first, last, size, .. } = self.problem.items[index as usize];
+        let offset = self.occupancy.place(first, last, size, fit);
+        self.offsets[index as usize] = offset;
+        self.n_placings += 1;
+        offset + size
+    }
+}
+
+/// How many orders are tried again with the smallest gap in place of the lowest.
+const BEST_FIT_ORDERS: usize = 4;
+
+/// The best of several orders. No one of them wins everywhere.
+pub(super) fn best_of_orders(packer: &mut Packer, goal: &Goal) -> Solution {
+    let mut best: Option<Solution> = None;
+    let mut tried = Vec::new();
+    for order in orders(packer.problem) {
+        let height = packer.pack(&order, Fit::First, u64::MAX).expect("nothing reaches the limit");
+        if best.as_ref().is_none_or(|best| height < best.height) {
+            best = Some(Solution { offsets: packer.offsets.clone(), height, order: order.clone(), fit: Fit::First });
+        }
+        if goal.is_reached(height) {
+            break;
+        }
+        tried.push((height, order));
+    }
+    let mut best = best.expect("there are orders");
+    // Takes several times as long, since all gaps are looked at, so only where it promises most.
+    tried.sort_by_key(|&(height, _)| height);
+    for (_, order) in tried.into_iter().take(BEST_FIT_ORDERS) {
+        if goal.is_reached(best.height) {
+            break;
+        }
+        if let Some(height) = packer.pack(&order, Fit::Best, best.height) {
+            best = Solution { offsets: packer.offsets.clone(), height, order, fit: Fit::Best };
+        }
+    }
+    best
+}
+
+/// Orders in which to place the items, those that win most often first.
+fn orders(problem: &Problem) -> Vec<Vec<u32>> {
+    let crowds = crowds(problem);
+    let sorted = |key: &dyn Fn(usize, &Item) -> (u64, u128)| {
+        let mut order: Vec<u32> = (0..problem.items.len() as u32).collect();
+        order.sort_by_cached_key(|&index| Reverse(key(index as usize, &problem.items[index as usize])));
+        order
+    };
+    let area = |item: &Item| item.size as u128 * item.duration() as u128;
+    vec![
+        sorted(&|index, item| (crowds[index], by_duration(item))),
+        sorted(&|_, item| (0, by_duration(item))),
+        sorted(&|index, item| (crowds[index], item.size as u128)),
+        sorted(&|_, item| (0, by_size(item))),
+        sorted(&|_, item| (0, area(item))),
+        sorted(&|_, item| (0, area(item).saturating_mul(item.size as u128))),
+        sorted(&|_, item| (0, area(item).saturating_mul(item.duration() as u128))),
+        sorted(&|_, item| (u64::MAX - item.first as u64, item.size as u128)),
+    ]
+}
+
+fn by_duration(item: &Item) -> u128 {
+    (item.duration() as u128) << 64 | item.size as u128
+}
+
+fn by_size(item: &Item) -> u128 {
+    (item.size as u128) << 64 | item.duration() as u128
+}
+
+/// The most that is alive at any step of each item's life.
+///
+/// Items that meet the peak have the least freedom; placing them first is what keeps large graphs tight.
+fn crowds(problem: &Problem) -> Vec<u64> {
+    // Level `k` holds the largest of `2^k` neighbours from each step on.
+    let mut levels = vec![live_sums(&problem.items, problem.n_steps)];
+    while let Some(below) = levels.last()
+        && below.len() > 1 << (levels.len() - 1)
+    {
+        let reach = 1 << (levels.len() - 1);
+        let level = (0..below.len() - reach).map(|at| below[at].max(below[at + reach])).collect();
+        levels.push(level);
+    }
+    let crowd = |item: &Item| {
+        let level = item.duration().ilog2();
+        let values = &levels[level as usize];
+        values[item.first as usize].max(values[(item.last + 1 - (1 << level)) as usize])
+    };
+    problem.items.iter().map(crowd).collect()
+}
