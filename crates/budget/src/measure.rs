@@ -79,7 +79,7 @@ pub(crate) fn usage_from(status: &Path) -> io::Result<Usage> {
             n_found += !matches!(key, b"RssFile" | b"VmExe" | b"VmLib") as usize;
         }
     })?;
-    usage.code = usage.code + libraries;
+    usage.code += libraries;
     // A mistyped file must not read as "nothing is used".
     if n_found == 6 { Ok(usage) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
