@@ -5,10 +5,10 @@
 //! how close it comes is in the [`Placement`]. Finding the smallest is NP-hard, but training steps are mostly kind:
 //!
 //! 1. Buffers that live through the whole step are stacked at the bottom, out of the way.
-//! 2. The others are placed one by one, each in the lowest gap, in several orders ([`greedy`]). Often one of these reaches the
+//! 2. The others are placed one by one, each in the lowest gap, in several orders (`greedy.rs`). Often one of these reaches the
 //!    bound. Steps with much recomputing, where the arena is full to the brim most of the time, are left 1 to 15 % above it.
-//! 3. An [`exact`] search closes nearly all of that for up to a few thousand buffers.
-//! 4. For more buffers, and for what is left, a local search goes on from there ([`squeaky`]).
+//! 3. An exact search (`exact.rs`) closes nearly all of that for up to a few thousand buffers.
+//! 4. For more buffers, and for what is left, a local search goes on from there (`squeaky.rs`).
 //!
 //! All of it is counted in operations and never in seconds, so that a placement is the same on every machine.
 
