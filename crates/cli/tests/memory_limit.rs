@@ -30,7 +30,7 @@ fn what_is_refused_names_a_limit_that_is_kept() {
     let smallest = kib_after(&text, "the smallest limit that would do is");
 
     // Two processes never hold exactly the same before planning: a little room for that, and the limit is kept.
-    let limit = smallest + 512;
+    let limit = smallest + 2048;
     let kept = demo(&format!("{limit}KiB"));
     let text = stderr(&kept);
     assert_eq!(kept.status.code(), Some(0), "{text}");

@@ -63,7 +63,7 @@ fn limits_are_kept_or_refused() {
     println!("without a limit {free} KiB; the smallest limit is {smallest} KiB");
     assert!(smallest < free, "computing again saves memory: {smallest} of {free} KiB");
     // From just above the smallest limit to plenty.
-    for limit in [smallest + 512, (smallest + free) / 2, free, free * 2] {
+    for limit in [smallest + 2048, (smallest + free) / 2, free, free * 2] {
         let (ran, peak, same) = run(&limit.to_string());
         println!(
             "limit {limit} KiB: {}",
