@@ -27,6 +27,10 @@ pub struct Usage {
     pub peak: Bytes,
     /// The part of `resident` that no file stands behind (`RssAnon`): heap, stacks, the arena.
     pub anonymous: Bytes,
+    /// The part of `resident` that files stand behind (`RssFile`): code that has run, mapped files.
+    pub file: Bytes,
+    /// Code of the program and its libraries (`VmExe` and `VmLib`), resident or not.
+    pub code: Bytes,
     /// Page tables (`VmPTE`). They are not in `resident`, but a cgroup charges them: about 1/512 of what is touched.
     pub page_tables: Bytes,
     /// Address space (`VmSize`), which `RLIMIT_AS` limits.
@@ -53,6 +57,7 @@ pub fn reset_peak() -> io::Result<()> {
 
 pub(crate) fn usage_from(status: &Path) -> io::Result<Usage> {
     let mut usage = Usage::default();
+    let mut libraries = Bytes::ZERO;
     let mut n_found = 0;
     read_lines(File::open(status)?, |line| {
         let Some((key, value)) = split_at_colon(line) else { return };
@@ -60,6 +65,9 @@ pub(crate) fn usage_from(status: &Path) -> io::Result<Usage> {
             b"VmRSS" => &mut usage.resident,
             b"VmHWM" => &mut usage.peak,
             b"RssAnon" => &mut usage.anonymous,
+            b"RssFile" => &mut usage.file,
+            b"VmExe" => &mut usage.code,
+            b"VmLib" => &mut libraries,
             b"VmPTE" => &mut usage.page_tables,
             b"VmSize" => &mut usage.address_space,
             b"VmData" => &mut usage.data,
@@ -67,9 +75,11 @@ pub(crate) fn usage_from(status: &Path) -> io::Result<Usage> {
         };
         if let Some(kib) = leading_number(value) {
             *field = Bytes::kib(kib);
-            n_found += 1;
+            // Kernels differ in how they tell code from data; the others are always there.
+            n_found += !matches!(key, b"RssFile" | b"VmExe" | b"VmLib") as usize;
         }
     })?;
+    usage.code += libraries;
     // A mistyped file must not read as "nothing is used".
     if n_found == 6 { Ok(usage) } else { Err(io::ErrorKind::InvalidData.into()) }
 }

@@ -9,7 +9,7 @@ use plimsoll::model::Model;
 use plimsoll::optimizers::Adam;
 use plimsoll::progress::Progress;
 use plimsoll::trainer::{Fit, Trainer};
-use plimsoll::{Error, Tensor};
+use plimsoll::{Bytes, DType, Error, Tensor, measure};
 
 #[derive(Args)]
 pub struct Options {
@@ -25,6 +25,9 @@ pub struct Options {
     /// Threads; results do not depend on their number [default: one per core].
     #[arg(long)]
     threads: Option<usize>,
+    /// Resident memory of the whole process, at most: 64MiB, 2GB, ...
+    #[arg(long, value_name = "BYTES")]
+    memory_limit: Option<Bytes>,
     /// Seed of pictures, initial weights and the order of samples.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -53,12 +56,18 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if let Some(threads) = options.threads {
         trainer = trainer.threads(threads);
     }
+    if let Some(limit) = options.memory_limit {
+        trainer = trainer.memory_limit(limit);
+    }
     eprintln!("\n{}\n", trainer.summary(options.batch_size)?);
     let fit =
         Fit::epochs(options.epochs).batch_size(options.batch_size).validation(&validation).callback(Progress::new());
     let history = trainer.fit(&training, fit)?;
     if history.interrupted {
         eprintln!("stopped after {} steps", trainer.steps_done());
+    }
+    if let Ok(usage) = measure::usage() {
+        eprintln!("peak resident memory: {} KiB", usage.peak.0 / 1024);
     }
     if let Some(accuracy) = history.last("val_sparse_categorical_accuracy") {
         println!("{:.1} % of {} new pictures named right", 100.0 * accuracy, options.pictures / 6 + 1);
@@ -83,11 +92,12 @@ impl Dice {
 /// Pictures of figures at random places, sizes and angles, in noise.
 fn draw(n: usize, seed: u64) -> Result<Arrays, Error> {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d);
-    let mut pixels = Vec::with_capacity(n * SIZE * SIZE);
-    let mut labels = Vec::with_capacity(n);
-    for i in 0..n {
+    let mut pictures = Tensor::zeros(DType::F32, [n, SIZE, SIZE, 1]);
+    let mut labels = Tensor::zeros(DType::I32, [n]);
+    let pixels = pictures.as_mut_slice::<f32>()?.chunks_exact_mut(SIZE * SIZE);
+    for (i, (picture, label_out)) in pixels.zip(labels.as_mut_slice::<i32>()?).enumerate() {
         let label = i % FIGURES.len();
-        labels.push(label as i32);
+        *label_out = label as i32;
         let (cx, cy, r) = (dice.between(9.0, 15.0), dice.between(9.0, 15.0), dice.between(4.5, 8.0));
         let (sin, cos) = dice.between(-0.5, 0.5).sin_cos();
         let ink = dice.between(0.5, 1.0);
@@ -96,11 +106,11 @@ fn draw(n: usize, seed: u64) -> Result<Arrays, Error> {
                 let (dx, dy) = (x as f32 - cx, y as f32 - cy);
                 let (u, v) = ((dx * cos + dy * sin) / r, (dy * cos - dx * sin) / r);
                 let noise = dice.between(-0.5, 0.5);
-                pixels.push(noise + if inside(label, u, v) { ink } else { 0.0 });
+                picture[y * SIZE + x] = noise + if inside(label, u, v) { ink } else { 0.0 };
             }
         }
     }
-    Arrays::new(Tensor::from_slice([n, SIZE, SIZE, 1], &pixels)?, Tensor::from_slice([n], &labels)?)
+    Arrays::new(pictures, labels)
 }
 
 /// Whether a point, in units of the figure's size, belongs to it.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 /// Trains neural networks with a memory need that is known before the first step.
 #[derive(Parser)]
-#[command(version, about)]
+#[command(version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -34,9 +34,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the exit code says: 4 a bad file, 5 numbers diverged, 1 anything else.
+/// What the exit code says: 3 would not fit, 4 a bad file, 5 numbers diverged, 1 anything else.
 fn exit_code(error: &plimsoll::Error) -> ExitCode {
     ExitCode::from(match error {
+        plimsoll::Error::WouldNotFit(_) => 3,
         plimsoll::Error::File { .. } => 4,
         plimsoll::Error::Diverged { .. } => 5,
         _ => 1,

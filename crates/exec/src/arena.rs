@@ -32,7 +32,9 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Maps as many bytes as are reserved and touches every page.
+    /// Maps as many bytes as are reserved and touches every page. Pages are large where the system has large ones: the
+    /// rows of a matrix are often further apart than a small page, and looking up pages then costs a few per cent of a
+    /// matrix product.
     ///
     /// # Errors
     /// When the system refuses.
@@ -41,21 +43,33 @@ impl Arena {
         if bytes == 0 {
             return Ok(Arena { ptr: std::ptr::dangling_mut::<[u64; 8]>().cast(), bytes, _reservation: reservation });
         }
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: an anonymous private mapping at an address of the kernel's choice.
-        let ptr = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
-                -1,
-                0,
-            )
-        };
+        let ptr = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
         if ptr == libc::MAP_FAILED {
             return Err(ArenaError::System { bytes: reservation.bytes(), cause: std::io::Error::last_os_error() });
         }
-        Ok(Arena { ptr: ptr.cast(), bytes, _reservation: reservation })
+        let arena = Arena { ptr: ptr.cast(), bytes, _reservation: reservation };
+        arena.touch();
+        Ok(arena)
+    }
+
+    /// Makes every page resident.
+    fn touch(&self) {
+        #[cfg(target_os = "linux")]
+        {
+            // A wish, which a kernel without large pages refuses. Large pages lie inside the mapping: it does not grow.
+            // SAFETY: advice about a mapping of ours; it changes no contents.
+            let _ = unsafe { libc::madvise(self.ptr.cast(), self.bytes, libc::MADV_HUGEPAGE) };
+            // SAFETY: as above.
+            if unsafe { libc::madvise(self.ptr.cast(), self.bytes, libc::MADV_POPULATE_WRITE) } == 0 {
+                return;
+            }
+        }
+        for at in (0..self.bytes).step_by(4096) {
+            // SAFETY: inside the mapping, which nobody else knows yet.
+            unsafe { self.ptr.add(at).write_volatile(0) };
+        }
     }
 
     /// The first byte; aligned to a page.

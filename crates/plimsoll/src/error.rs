@@ -1,5 +1,6 @@
 //! What can go wrong, for the user.
 
+use crate::trainer::WouldNotFit;
 use plimsoll_exec::ExecError;
 use plimsoll_graph::GraphError;
 use plimsoll_plan::PlanError;
@@ -30,6 +31,9 @@ pub enum Error {
         /// The two facts that disagree, and what to do.
         message: String,
     },
+    /// The memory limit cannot be kept. Nothing was run.
+    #[error("{0}")]
+    WouldNotFit(Box<WouldNotFit>),
     /// The loss is no number any more.
     #[error(
         "the loss is {loss} at step {step} of epoch {epoch}; {source_of_it} is the first that is not finite. Nothing was \

@@ -1,15 +1,17 @@
 //! From model, loss, metrics and optimizer to planned steps. Next: `fit.rs`.
 
 use super::Trainer;
+use super::limit::WouldNotFit;
 use crate::data::{Field, FieldKind};
 use crate::error::Error;
 use crate::init::Initializer;
 use crate::losses;
 use crate::optimizers::{self, Hyper};
 use crate::trace::{Mode, Role, Trace, Variables};
+use plimsoll_budget::Bytes;
 use plimsoll_exec::{Engine, ProgramId};
 use plimsoll_graph::{Graph, Value};
-use plimsoll_plan::{Options, Plan, StateLayout, plan};
+use plimsoll_plan::{Options, Plan, PlanError, StateLayout, plan};
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
 
 /// Names of the inputs that the trainer sets itself.
@@ -68,8 +70,7 @@ impl Trainer {
         }
         let graphs = keys.iter().map(|key| self.trace(key)).collect::<Result<Vec<Graph>, Error>>()?;
         let layout = layout(&self.variables);
-        let options = Options { threads: self.threads, ..Options::default() };
-        let plans = graphs.iter().map(|g| Ok(plan(g, &layout, &options)?)).collect::<Result<Vec<Plan>, Error>>()?;
+        let plans = self.plans(&graphs, &layout)?;
         match &mut self.compiled {
             None => {
                 let engine = Engine::open(&self.budget, &layout, plans, self.threads)?;
@@ -89,6 +90,35 @@ impl Trainer {
             }
         }
         Ok((0..keys.len()).collect())
+    }
+
+    /// Plans steps, all within the memory limit if there is one.
+    fn plans(&self, graphs: &[Graph], layout: &StateLayout) -> Result<Vec<Plan>, Error> {
+        let mut options = Options { threads: self.threads, ..Options::default() };
+        let Some(limit) = self.limit else {
+            return graphs.iter().map(|g| Ok(plan(g, layout, &options)?)).collect();
+        };
+        let fixed = self.fixed(layout)?;
+        options.limit = Some(limit.saturating_sub(fixed.total()).0);
+        let mut refusal: Option<WouldNotFit> = None;
+        let mut plans = Vec::with_capacity(graphs.len());
+        for graph in graphs {
+            match plan(graph, layout, &options) {
+                Ok(plan) => plans.push(plan),
+                Err(PlanError::DoesNotFit { smallest, unlimited, peak, .. }) => {
+                    // The limit must do for all steps: the one that needs most is told.
+                    let (smallest, unlimited) = (fixed.total() + Bytes(smallest), fixed.total() + Bytes(unlimited));
+                    if refusal.as_ref().is_none_or(|r| r.smallest < smallest) {
+                        refusal = Some(WouldNotFit { limit, smallest, unlimited, fixed: fixed.clone(), peak: *peak });
+                    }
+                }
+                Err(other) => return Err(other.into()),
+            }
+        }
+        match refusal {
+            None => Ok(plans),
+            Some(refusal) => Err(Error::WouldNotFit(Box::new(refusal))),
+        }
     }
 
     /// Makes sure that the model's own states exist.

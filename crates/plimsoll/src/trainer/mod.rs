@@ -7,10 +7,12 @@
 mod compile;
 mod fit;
 mod interrupt;
+mod limit;
 mod profile;
 mod summary;
 
 pub use fit::{Fit, History};
+pub use limit::{Fixed, WouldNotFit};
 pub use profile::{OpTime, Profile};
 pub use summary::{LayerSummary, Summary};
 
@@ -24,7 +26,7 @@ use crate::optimizers::{Optimizer, UpdateOptions};
 use crate::trace::{Role, Variables};
 use crate::weights;
 use compile::Compiled;
-use plimsoll_budget::Budget;
+use plimsoll_budget::{Budget, Bytes};
 use plimsoll_plan::Plan;
 use plimsoll_tensor::Tensor;
 use std::path::Path;
@@ -76,6 +78,7 @@ pub struct Trainer {
     seed: u64,
     threads: usize,
     budget: Budget,
+    limit: Option<Bytes>,
     variables: Variables,
     compiled: Option<Compiled>,
     /// Training steps done.
@@ -111,6 +114,7 @@ impl Trainer {
             seed: 0,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             budget: Budget::unlimited(),
+            limit: None,
             variables: Variables::new(),
             compiled: None,
             step: 0,
@@ -175,6 +179,16 @@ impl Trainer {
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Trainer {
         self.threads = threads.max(1);
+        self
+    }
+
+    /// Keeps the resident memory of the whole process below this, computing values again where that is needed; or says before
+    /// the first step that it cannot be kept, and which limit could ([`Error::WouldNotFit`]).
+    ///
+    /// What the process holds when the step is planned counts in full; memory that the caller takes afterwards does not.
+    #[must_use]
+    pub fn memory_limit(mut self, limit: Bytes) -> Trainer {
+        self.limit = Some(limit);
         self
     }
 

@@ -1,0 +1,104 @@
+use super::*;
+use crate::op::check::{check_on, check_op, check_rejects, check_values, random};
+use plimsoll_tensor::Tensor;
+
+/// Positive numbers away from 0 and 1, where every function is smooth.
+fn positive(dtype: DType, shape: &[usize], salt: u64) -> Tensor {
+    let data: Vec<f64> = random(DType::F64, shape, salt).to_f64().iter().map(|v| 0.05 + 0.9 * v.abs()).collect();
+    Tensor::from_f64(dtype, shape, &data).unwrap()
+}
+
+#[test]
+fn every_function_of_one_argument() {
+    for &f in Fn1::ALL.iter().filter(|f| !f.is_test()) {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            check_on(Unary(f), &[positive(dtype, &[7, 5], 1)], false);
+        }
+        check_on(Unary(f), &[positive(DType::F64, &[3, 5], 1)], true);
+        if f.takes_integers() {
+            check_values(Unary(f), &[(DType::I32, &[40])]);
+            check_values(Unary(f), &[(DType::I64, &[40])]);
+        }
+    }
+    check_values(Unary(Fn1::Not), &[(DType::Bool, &[9])]);
+    check_values(Unary(Fn1::IsFinite), &[(DType::F32, &[9])]);
+}
+
+#[test]
+fn every_function_of_two_arguments() {
+    for &f in Fn2::ALL {
+        if !f.is_bitwise() {
+            check_on(Binary(f), &[positive(DType::F32, &[4, 3], 1), positive(DType::F32, &[4, 3], 2)], false);
+            check_on(Binary(f), &[positive(DType::BF16, &[4, 3], 1), positive(DType::BF16, &[3], 2)], false);
+            if !matches!(f, Fn2::FloorDiv | Fn2::Rem) {
+                check_on(Binary(f), &[positive(DType::F64, &[4, 3], 1), positive(DType::F64, &[4, 1], 2)], true);
+            }
+        }
+        if f != Fn2::Atan2 && f != Fn2::Pow {
+            check_values(Binary(f), &[(DType::I32, &[60]), (DType::I32, &[60])]);
+            check_values(Binary(f), &[(DType::I64, &[60]), (DType::I64, &[1])]);
+        }
+    }
+}
+
+#[test]
+fn broadcasting_of_every_kind() {
+    for (a, b) in [
+        (&[2usize, 3, 4][..], &[4usize][..]),
+        (&[2, 3, 4], &[2, 1, 1]),
+        (&[2, 1, 4], &[3, 1]),
+        (&[], &[5]),
+        (&[1, 3, 1, 2], &[4, 1, 5, 1]),
+        (&[2000, 3], &[3]),
+        (&[3, 2000], &[3, 1]),
+        (&[0, 3], &[3]),
+    ] {
+        check_op(Binary(Fn2::Mul), &[a, b]);
+        check_op(Binary(Fn2::Sub), &[b, a]);
+    }
+}
+
+#[test]
+fn select_cast_index() {
+    let condition = random(DType::Bool, &[4, 3], 9);
+    for dtype in [DType::F32, DType::I64, DType::U8, DType::F16] {
+        check_on(Select, &[condition.clone(), random(dtype, &[4, 3], 1), random(dtype, &[3], 2)], false);
+    }
+    check_on(Select, &[condition, random(DType::F64, &[4, 3], 1), random(DType::F64, &[], 2)], true);
+    for from in DType::ALL {
+        for dtype in DType::ALL {
+            let input =
+                if from.is_float() && dtype == DType::U8 { positive(from, &[20], 3) } else { random(from, &[20], 3) };
+            if matches!(from, DType::I32 | DType::I64) && dtype == DType::U8 {
+                continue;
+            }
+            check_on(Cast { dtype }, &[input], false);
+        }
+    }
+    check_op(Cast { dtype: DType::F64 }, &[&[5]]);
+    check_values(Index { shape: Shape::new(&[2, 3, 4]), axis: 1, dtype: DType::I32 }, &[]);
+    check_values(Constant { value: 2.5, dtype: DType::F16 }, &[]);
+}
+
+#[test]
+fn a_fused_chain_equals_its_parts() {
+    // y = relu(x * 2 + b).
+    let steps = vec![
+        (Step::Load(0), DType::F32),
+        (Step::Constant(2.0), DType::F32),
+        (Step::Binary(Fn2::Mul, 0, 1), DType::F32),
+        (Step::Load(1), DType::F32),
+        (Step::Binary(Fn2::Add, 2, 3), DType::F32),
+        (Step::Unary(Fn1::Relu, 4), DType::F32),
+    ];
+    let fused = Fused::new(Program::new(steps).unwrap(), Shape::new(&[70, 50]));
+    check_values(fused, &[(DType::F32, &[70, 50]), (DType::F32, &[50])]);
+}
+
+#[test]
+fn what_cannot_be() {
+    check_rejects(Binary(Fn2::Add), &[&[2, 3], &[2, 4]], "shapes do not broadcast: [2,3] and [2,4]");
+    check_rejects(Binary(Fn2::And), &[&[2], &[2]], "takes bools or integers, got f32");
+    check_rejects(Unary(Fn1::Not), &[&[2]], "takes bool, got f32");
+    check_rejects(Select, &[&[2], &[2], &[2]], "the condition is bool, got f32");
+}
