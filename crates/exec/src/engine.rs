@@ -374,7 +374,7 @@ impl Program {
         for i in 0..program.plan.instructions.len() {
             let instruction = program.plan.instructions[i].clone();
             let node = program.plan.graph.node(instruction.node).clone();
-            if node.op.is_view() {
+            if !node.op.runs() {
                 continue;
             }
             let mut range = |values: &[Value]| {

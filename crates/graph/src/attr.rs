@@ -50,6 +50,7 @@ attr_value! {
     bool: |v| Attr::Bool(*v), |a| if let Attr::Bool(b) = a { Some(*b) } else { None };
     i64: |v| Attr::Int(*v), |a| int(a);
     usize: |v| Attr::Int(*v as i64), |a| usize::try_from(int(a)?).ok();
+    u64: |v| Attr::Int(*v as i64), |a| u64::try_from(int(a)?).ok();
     u32: |v| Attr::Int(*v as i64), |a| u32::try_from(int(a)?).ok();
     Option<i64>: |v| v.map_or(Attr::Text("none".into()), Attr::Int), |a| match a {
         Attr::Int(n) => Some(Some(*n)),

@@ -21,6 +21,7 @@
 //! ```
 
 pub mod check;
+pub mod cost;
 pub mod explain;
 pub mod fuse;
 pub mod lifetime;
@@ -29,6 +30,7 @@ pub mod remat;
 pub mod schedule;
 
 pub use check::{Violation, check};
+pub use cost::CostModel;
 pub use explain::{Explanation, explain};
 
 use lifetime::{Buffer, Home, Kind};
@@ -46,11 +48,13 @@ pub struct Options {
     pub effort: place::Effort,
     /// The most bytes that the arena may have; `None` for as many as the plain plan needs.
     pub limit: Option<u64>,
+    /// What ops and transfers cost.
+    pub costs: cost::CostModel,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { threads: 1, effort: place::Effort::default(), limit: None }
+        Options { threads: 1, effort: place::Effort::default(), limit: None, costs: cost::CostModel::default() }
     }
 }
 
@@ -248,7 +252,7 @@ fn within(
     let mut target = limit;
     // What is packed is a little higher than what is alive: the difference is taken off, a few times.
     for _ in 0..6 {
-        let Some(again) = remat::recompute(&whole.graph, order, target, options.threads, trials)? else {
+        let Some(again) = remat::recompute(&whole.graph, order, target, options, trials)? else {
             return Ok(None);
         };
         let recomputed = Recompute { nodes: again.repeats, seconds: again.seconds, extra_seconds: again.extra_seconds };

@@ -9,16 +9,9 @@
 //! this one, and the checker, need to know nothing of recomputing. Pure ops alone are repeated, and a random value is a
 //! function of its key, so the numbers stay the same, bit for bit.
 
-use plimsoll_graph::{Cost, Graph, GraphError, NodeId, Source, Types, Value};
+use crate::Options;
+use plimsoll_graph::{Graph, GraphError, NodeId, Source, Types, Value};
 use plimsoll_tensor::TensorType;
-
-/// Seconds that an op takes, about: what recomputing it costs.
-pub fn seconds(cost: &Cost) -> f64 {
-    const FLOPS: f64 = 1.5e11;
-    const BANDWIDTH: f64 = 1e10;
-    const OVERHEAD: f64 = 2e-6;
-    (cost.flops as f64 / FLOPS).max(cost.bytes as f64 / BANDWIDTH) + OVERHEAD
-}
 
 /// A graph in which some nodes stand more than once, in the order they run.
 #[derive(Clone, Debug)]
@@ -29,7 +22,7 @@ pub struct Recomputed {
     pub order: Vec<NodeId>,
     /// How many nodes stand again.
     pub repeats: usize,
-    /// Time of all nodes, by [`seconds`].
+    /// Time of all nodes, by the cost model.
     pub seconds: f64,
     /// Of which repeated.
     pub extra_seconds: f64,
@@ -62,10 +55,10 @@ pub fn recompute(
     graph: &Graph,
     order: &[NodeId],
     limit: u64,
-    threads: usize,
+    options: &Options,
     trials: usize,
 ) -> Result<Option<Recomputed>, GraphError> {
-    let problem = Problem::new(graph, order, threads);
+    let problem = Problem::new(graph, order, options);
     let mut keys = vec![1.0; problem.values.len()];
     let mut best: Option<(Run, Ranking)> = None;
     for ranking in RANKINGS {
@@ -142,7 +135,7 @@ fn aligned(bytes: u64) -> u64 {
 }
 
 impl Problem {
-    fn new(graph: &Graph, order: &[NodeId], threads: usize) -> Problem {
+    fn new(graph: &Graph, order: &[NodeId], options: &Options) -> Problem {
         let n_values = graph.values().len();
         // Views belong to the unit of what they are views of; states are nobody's unit.
         let mut unit_of: Vec<Option<usize>> = vec![None; n_values];
@@ -200,8 +193,12 @@ impl Problem {
                 id,
                 inputs: reads,
                 outputs,
-                workspace: aligned(node.op.workspace(&types, threads) as u64),
-                seconds: if node.op.is_view() { 0.0 } else { seconds(&node.op.cost(&types)) },
+                workspace: aligned(node.op.workspace(&types, options.threads) as u64),
+                seconds: if node.op.is_view() {
+                    0.0
+                } else {
+                    options.costs.seconds(node.op.name(), &node.op.cost(&types))
+                },
                 overwrites,
                 pure: node.op.mutates().is_empty(),
                 valid_until,

@@ -1,7 +1,7 @@
 //! One line per case: an op's kernel against its plain definition, its gradient against finite differences, the
 //! workspace it uses against what it promises, its text form, its split rule.
 
-use super::{Io, OpDef, Operand, Reference, Types};
+use super::{Io, OpDef, Operand, Part, Reference, Sliced, Types};
 use crate::{Graph, Split, Value, gradients_from, op};
 use plimsoll_kernels::Pool;
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
@@ -192,10 +192,12 @@ fn check_split(op: &Arc<dyn OpDef>, inputs: &[Tensor], whole: &[Reference]) {
         assert_eq!(claim.len(), out_types.len(), "{}: one claim per output", op.name());
         let part = |half: usize| -> Vec<Reference> {
             let parts: Vec<Reference> = refs.iter().zip(&case).map(|(r, s)| cut(r, *s, half)).collect();
-            let types: Vec<TensorType> = parts.iter().map(|r| r.ty).collect();
-            let outs: Vec<TensorType> = whole.iter().zip(&claim).map(|(r, s)| cut(r, *s, half).ty).collect();
-            let op = op.resized(&outs).unwrap_or(op.clone());
-            let outs = op.infer(&types).unwrap_or_else(|e| panic!("{} on a slice: {e}", op.name()));
+            let part_types: Vec<TensorType> = parts.iter().map(|r| r.ty).collect();
+            let halves = Part { start: half, end: half + 1, batch: 2 };
+            let op = op
+                .on_part(&Sliced { part: halves, inputs: &case, outputs: &claim, types: &types })
+                .unwrap_or(op.clone());
+            let outs = op.infer(&part_types).unwrap_or_else(|e| panic!("{} on a slice: {e}", op.name()));
             op.reference(&parts.iter().collect::<Vec<_>>(), &outs).unwrap()
         };
         for (o, claim) in claim.iter().enumerate() {

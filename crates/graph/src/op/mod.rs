@@ -8,10 +8,12 @@ use crate::attr::{Attr, AttrValue, Attrs};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
+use plimsoll_kernels::gemm::Into;
 use plimsoll_kernels::pointwise::Step;
 use plimsoll_kernels::{Pool, Source};
 use plimsoll_tensor::{DType, Element, Tensor, TensorType};
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::Arc;
 
 #[cfg(test)]
@@ -35,6 +37,7 @@ pub mod shape;
 pub mod softmax;
 pub mod sort;
 pub mod spatial;
+pub mod spill;
 pub mod state;
 
 /// Everything the system needs to know about an op.
@@ -62,10 +65,26 @@ pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
         vec![if whole { Split::Whole } else { Split::Mixed }; types.outputs.len()]
     }
 
-    /// The op with its constants changed so that the outputs have these types: what runs on a slice of the batch, when the
-    /// constants name sizes. `None` when they do not.
-    fn resized(&self, _outputs: &[TensorType]) -> Option<Arc<dyn OpDef>> {
+    /// The op that runs on a slice of the batch, when its constants name sizes or places that differ there. `None` when the
+    /// op itself will do.
+    fn on_part(&self, _slice: &Sliced<'_>) -> Option<Arc<dyn OpDef>> {
         None
+    }
+
+    /// Slices that are multiples of this many entries of the batch (except for the last one) give the same bits as the whole
+    /// batch: for every `Axis` output put side by side, for every `Partial` output added up by [`OpDef::adds`]. 0 when no
+    /// slice does.
+    ///
+    /// Asked only for splits that [`OpDef::split`] allows; `batch` is the number of entries of the whole batch, of which a
+    /// split axis has one or a multiple each.
+    fn exact_part(&self, _inputs: &[Split], _types: &Types<'_>, _batch: usize) -> usize {
+        1
+    }
+
+    /// Whether the kernel can add its `Partial` outputs to what is there, going on with the sum as if it had never
+    /// stopped: it then asks [`Io::into`].
+    fn adds(&self) -> bool {
+        false
     }
 
     /// What running it takes. By default one operation per output element and all operands' bytes.
@@ -89,9 +108,14 @@ pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
         false
     }
 
-    /// Whether the output is the first input's bytes under another shape: nothing is run.
+    /// Whether the output is the first input's bytes under another shape.
     fn is_view(&self) -> bool {
         false
+    }
+
+    /// Whether there is something to run: not for views, which are only another name for their input's memory.
+    fn runs(&self) -> bool {
+        !self.is_view()
     }
 
     /// The op as a step of an element-wise program whose registers 0, 1, .. hold the inputs; `None` for other ops.
@@ -146,6 +170,63 @@ impl Types<'_> {
     /// Bytes of all operands.
     pub fn bytes(&self) -> u64 {
         self.inputs.iter().chain(self.outputs).map(|t| t.bytes() as u64).sum()
+    }
+}
+
+/// Some entries of the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The first entry.
+    pub start: usize,
+    /// The entry after the last.
+    pub end: usize,
+    /// The entries of the whole batch.
+    pub batch: usize,
+}
+
+impl Part {
+    /// Where the part lies along a split axis of this size, which holds one entry of the batch after another.
+    pub fn along(&self, size: usize) -> Range<usize> {
+        let each = size / self.batch;
+        self.start * each..self.end * each
+    }
+
+    /// The type of a value's part.
+    #[must_use]
+    pub fn of(&self, ty: &TensorType, split: Split) -> TensorType {
+        let mut part = *ty;
+        if let Split::Axis(axis) = split {
+            part.shape.dims_mut()[axis] = self.along(ty.shape[axis]).len();
+        }
+        part
+    }
+}
+
+/// An op on a slice of the batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Sliced<'a> {
+    /// Which slice.
+    pub part: Part,
+    /// How the inputs relate to the batch.
+    pub inputs: &'a [Split],
+    /// How the outputs do.
+    pub outputs: &'a [Split],
+    /// The operands of the whole batch.
+    pub types: &'a Types<'a>,
+}
+
+impl Sliced<'_> {
+    /// The type of output `i` on the slice.
+    pub fn output(&self, i: usize) -> TensorType {
+        self.part.of(&self.types.outputs[i], self.outputs[i])
+    }
+
+    /// The range of the slice along the split axis of output `i`; `None` when it is not split.
+    pub fn range(&self, i: usize) -> Option<Range<usize>> {
+        match self.outputs[i] {
+            Split::Axis(axis) => Some(self.part.along(self.types.outputs[i].shape[axis])),
+            _ => None,
+        }
     }
 }
 
@@ -222,6 +303,8 @@ pub struct Io<'a> {
     workspace: *mut u8,
     workspace_bytes: usize,
     pool: &'a Pool,
+    into: Into,
+    spill: Option<&'a dyn spill::Spill>,
 }
 
 impl<'a> Io<'a> {
@@ -238,7 +321,32 @@ impl<'a> Io<'a> {
         workspace_bytes: usize,
         pool: &'a Pool,
     ) -> Io<'a> {
-        Io { inputs, outputs, workspace, workspace_bytes, pool }
+        Io { inputs, outputs, workspace, workspace_bytes, pool, into: Into::Overwrite, spill: None }
+    }
+
+    /// The same call with a file that values can be moved to.
+    #[must_use]
+    pub fn with_spill(self, spill: Option<&'a dyn spill::Spill>) -> Io<'a> {
+        Io { spill, ..self }
+    }
+
+    /// The file that values are moved to.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn spill(&self, op: &'static str) -> Result<&'a dyn spill::Spill, RunError> {
+        self.spill.ok_or_else(|| RunError { op, message: "there is no spill file".into() })
+    }
+
+    /// The same call with the first `n_inputs` inputs, adding its partial outputs to what is there.
+    #[must_use]
+    pub fn adding(&self, n_inputs: usize) -> Io<'a> {
+        Io { inputs: &self.inputs[..n_inputs], into: Into::Add, ..*self }
+    }
+
+    /// Whether partial outputs are written or added to what is there. Only an op that [adds](OpDef::adds) is asked to add.
+    pub fn into(&self) -> Into {
+        self.into
     }
 
     /// The threads.
@@ -414,4 +522,5 @@ ops! {
     norm::{LayerNorm, LayerNormGrad, GroupNorm, GroupNormGrad, BatchNorm, BatchNormGrad},
     attention::{Attention, AttentionGrad},
     optimizer::{Optimize},
+    spill::{BeginWrite, EndWrite, BeginRead, EndRead},
 }

@@ -1,7 +1,7 @@
 //! Ops that move elements and compute nothing: reshape, transpose, broadcast, slice, pad, concatenate, flip.
 
 use super::reduce::around;
-use super::{Backward, Io, OpDef, Reference, Types, expect_axis, expect_inputs};
+use super::{Backward, Io, OpDef, Reference, Sliced, Types, expect_axis, expect_inputs};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::op_attrs;
@@ -137,8 +137,8 @@ impl OpDef for Reshape {
         true
     }
 
-    fn resized(&self, outputs: &[TensorType]) -> Option<Arc<dyn OpDef>> {
-        Some(Arc::new(Reshape { shape: outputs[0].shape }))
+    fn on_part(&self, slice: &Sliced<'_>) -> Option<Arc<dyn OpDef>> {
+        Some(Arc::new(Reshape { shape: slice.output(0).shape }))
     }
 
     fn split(&self, inputs: &[Split], types: &Types<'_>) -> Vec<Split> {
@@ -233,8 +233,8 @@ impl OpDef for Broadcast {
         Ok(vec![Some(b.graph.sum_to(dy, shape)?)])
     }
 
-    fn resized(&self, outputs: &[TensorType]) -> Option<Arc<dyn OpDef>> {
-        Some(Arc::new(Broadcast { shape: outputs[0].shape }))
+    fn on_part(&self, slice: &Sliced<'_>) -> Option<Arc<dyn OpDef>> {
+        Some(Arc::new(Broadcast { shape: slice.output(0).shape }))
     }
 
     fn split(&self, inputs: &[Split], types: &Types<'_>) -> Vec<Split> {
@@ -328,8 +328,8 @@ impl OpDef for Slice {
         Ok(vec![Some(b.graph.push1(back, &[dy])?)])
     }
 
-    fn resized(&self, outputs: &[TensorType]) -> Option<Arc<dyn OpDef>> {
-        Some(Arc::new(Slice { sizes: outputs[0].dims().to_vec(), ..self.clone() }))
+    fn on_part(&self, slice: &Sliced<'_>) -> Option<Arc<dyn OpDef>> {
+        Some(Arc::new(Slice { sizes: slice.output(0).dims().to_vec(), ..self.clone() }))
     }
 
     fn split(&self, inputs: &[Split], types: &Types<'_>) -> Vec<Split> {
@@ -362,8 +362,8 @@ impl OpDef for Unslice {
         Ok(vec![Some(b.graph.push1(back, &[dy])?)])
     }
 
-    fn resized(&self, outputs: &[TensorType]) -> Option<Arc<dyn OpDef>> {
-        Some(Arc::new(Unslice { shape: outputs[0].shape, ..self.clone() }))
+    fn on_part(&self, slice: &Sliced<'_>) -> Option<Arc<dyn OpDef>> {
+        Some(Arc::new(Unslice { shape: slice.output(0).shape, ..self.clone() }))
     }
 
     fn split(&self, inputs: &[Split], types: &Types<'_>) -> Vec<Split> {

@@ -4,7 +4,7 @@ use super::{overwrites, split_broadcast};
 use crate::attr::{Attr, AttrValue, Attrs};
 use crate::error::{GraphError, RunError};
 use crate::graph::Value;
-use crate::op::{self, Backward, Cost, Io, OpAttrs, OpDef, Reference, Types};
+use crate::op::{self, Backward, Cost, Io, OpAttrs, OpDef, Reference, Sliced, Types};
 use crate::split::Split;
 use plimsoll_kernels::pointwise::{self, Binary as Fn2, MAX_INPUTS, Program, Source, Step, Unary as Fn1};
 use plimsoll_kernels::random::Distribution;
@@ -67,8 +67,8 @@ impl OpDef for Fused {
         Err(GraphError::NoGradient { layer, op: "fused", message: "gradients are taken before ops are fused".into() })
     }
 
-    fn resized(&self, outputs: &[TensorType]) -> Option<Arc<dyn OpDef>> {
-        Some(Arc::new(Fused { shape: outputs[0].shape, ..self.clone() }))
+    fn on_part(&self, slice: &Sliced<'_>) -> Option<Arc<dyn OpDef>> {
+        Some(Arc::new(Fused { shape: slice.output(0).shape, ..self.clone() }))
     }
 
     fn split(&self, inputs: &[Split], types: &Types<'_>) -> Vec<Split> {

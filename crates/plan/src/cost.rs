@@ -1,0 +1,63 @@
+//! What ops and transfers cost on a machine: seconds from operations and bytes.
+//!
+//! The figures are measured elsewhere (`exec/src/calibrate.rs`); here they are data, so that planning stays pure.
+
+use plimsoll_graph::Cost;
+use std::collections::BTreeMap;
+
+/// How fast an op runs: the slower of its arithmetic and its memory traffic, and a fixed time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// Floating-point operations a second.
+    pub flops: f64,
+    /// Bytes a second.
+    pub bytes: f64,
+    /// Seconds of every run.
+    pub overhead: f64,
+}
+
+/// What ops and transfers cost on a machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CostModel {
+    /// Of ops that are not listed.
+    pub other: Rate,
+    /// By the op's name.
+    pub ops: BTreeMap<String, Rate>,
+    /// Bytes a second written to the spill file.
+    pub write: f64,
+    /// Bytes a second read from the spill file.
+    pub read: f64,
+    /// Seconds that a transfer takes besides.
+    pub latency: f64,
+}
+
+impl Default for CostModel {
+    /// Figures of a common machine with two cores and a local disk, for plans that are only looked at.
+    fn default() -> CostModel {
+        CostModel {
+            other: Rate { flops: 1.5e11, bytes: 1e10, overhead: 2e-6 },
+            ops: BTreeMap::new(),
+            write: 1.2e9,
+            read: 2e9,
+            latency: 1e-4,
+        }
+    }
+}
+
+impl CostModel {
+    /// Seconds that an op with this name and cost takes.
+    pub fn seconds(&self, op: &str, cost: &Cost) -> f64 {
+        let rate = self.ops.get(op).unwrap_or(&self.other);
+        (cost.flops as f64 / rate.flops).max(cost.bytes as f64 / rate.bytes) + rate.overhead
+    }
+
+    /// Seconds to write this many bytes to the spill file.
+    pub fn write_seconds(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.write + self.latency
+    }
+
+    /// Seconds to read this many bytes from the spill file.
+    pub fn read_seconds(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.read + self.latency
+    }
+}
