@@ -63,32 +63,67 @@ impl Default for Options {
 pub struct StateLayout {
     places: BTreeMap<String, (u64, TensorType)>,
     bytes: u64,
+    /// States whose home is the spill file: a step reads them when it needs them and writes back what it changed.
+    filed: BTreeMap<String, (u64, TensorType)>,
+    file_bytes: u64,
 }
 
+/// Values in the spill file begin at multiples of this: what direct transfers ask for.
+pub const FILE_ALIGNMENT: u64 = 4096;
+
 impl StateLayout {
-    /// A layout of these states, one after another.
+    /// A layout of these states in memory, one after another.
     pub fn new<'a>(states: impl IntoIterator<Item = (&'a str, TensorType)>) -> StateLayout {
+        StateLayout::with_file(states, |_| false)
+    }
+
+    /// A layout of these states, some of which live in the spill file.
+    pub fn with_file<'a>(
+        states: impl IntoIterator<Item = (&'a str, TensorType)>,
+        in_file: impl Fn(&str) -> bool,
+    ) -> StateLayout {
         let mut layout = StateLayout::default();
         for (name, ty) in states {
-            layout.places.insert(name.to_owned(), (layout.bytes, ty));
-            layout.bytes += (ty.bytes() as u64).next_multiple_of(place_alignment());
+            let bytes = ty.bytes() as u64;
+            if in_file(name) {
+                layout.filed.insert(name.to_owned(), (layout.file_bytes, ty));
+                layout.file_bytes += bytes.next_multiple_of(FILE_ALIGNMENT);
+            } else {
+                layout.places.insert(name.to_owned(), (layout.bytes, ty));
+                layout.bytes += bytes.next_multiple_of(place_alignment());
+            }
         }
         layout
     }
 
-    /// Offset and type of a state.
+    /// Offset in memory and type of a state that is in memory.
     pub fn get(&self, name: &str) -> Option<(u64, TensorType)> {
         self.places.get(name).copied()
     }
 
-    /// All states, by name.
+    /// Slot in the spill file and type of a state that lives there.
+    pub fn in_file(&self, name: &str) -> Option<(u64, TensorType)> {
+        self.filed.get(name).copied()
+    }
+
+    /// All states in memory, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64, TensorType)> {
         self.places.iter().map(|(name, &(offset, ty))| (name.as_str(), offset, ty))
     }
 
-    /// The size of all states.
+    /// All states in the spill file, by name.
+    pub fn iter_file(&self) -> impl Iterator<Item = (&str, u64, TensorType)> {
+        self.filed.iter().map(|(name, &(slot, ty))| (name.as_str(), slot, ty))
+    }
+
+    /// The size of all states in memory.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The size of all states in the spill file.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
     }
 }
 
@@ -135,6 +170,8 @@ pub struct Plan {
     pub threads: usize,
     /// What is computed more than once to keep the limit.
     pub recomputed: Recompute,
+    /// The size of the spill file that it needs, the states there included; 0 for none.
+    pub file_bytes: u64,
 }
 
 /// What a plan computes more than once.
@@ -235,6 +272,7 @@ fn assemble(graph: Graph, order: &[NodeId], state: &StateLayout, options: &Optio
         live_bytes: placement.lower_bound,
         threads: options.threads,
         recomputed: Recompute::default(),
+        file_bytes: state.file_bytes(),
         graph,
     };
     check(&plan.graph, &plan)?;
