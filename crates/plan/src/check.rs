@@ -87,7 +87,9 @@ pub fn check(graph: &Graph, plan: &Plan) -> Result<(), Violation> {
             }
         }
         if node.op.is_view() {
-            if outs[0] != ins[0] {
+            let start = ins[0].bytes.start + node.op.view_offset(&types) as u64;
+            let end = start + out_types[0].bytes() as u64;
+            if outs[0].is_state != ins[0].is_state || outs[0].bytes != (start..end) || end > ins[0].bytes.end {
                 return fail(format!("{name} is a view, but its output is elsewhere"));
             }
             intact[node.outputs[0].0 as usize] = Some(outs[0].clone());

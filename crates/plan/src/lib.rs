@@ -250,11 +250,11 @@ fn assemble(graph: Graph, order: &[NodeId], state: &StateLayout, options: &Optio
     let placement = place::place(&sizes, options.effort);
 
     let mut places = Vec::with_capacity(lives.homes.len());
-    for home in &lives.homes {
+    for (home, inside) in lives.homes.iter().zip(&lives.offsets) {
         places.push(match home {
             None => None,
-            Some(Home::Buffer(b)) => Some(Place::Arena(placement.offsets[*b])),
-            Some(Home::State(value)) => Some(Place::State(find_state(&graph, *value, state)?)),
+            Some(Home::Buffer(b)) => Some(Place::Arena(placement.offsets[*b] + inside)),
+            Some(Home::State(value)) => Some(Place::State(find_state(&graph, *value, state)? + inside)),
         });
     }
     let workspace = |step: usize| {

@@ -29,6 +29,7 @@ mod floats;
 pub mod gather;
 pub mod norm;
 pub mod optimizer;
+pub mod pieces;
 pub mod pooling;
 pub mod reduce;
 pub mod rnn;
@@ -108,9 +109,14 @@ pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
         false
     }
 
-    /// Whether the output is the first input's bytes under another shape.
+    /// Whether the output is the first input's bytes, or a part of them, under another shape.
     fn is_view(&self) -> bool {
         false
+    }
+
+    /// Where in the input's memory a view begins, in bytes.
+    fn view_offset(&self, _types: &Types<'_>) -> usize {
+        0
     }
 
     /// Whether there is something to run: not for views, which are only another name for their input's memory.
@@ -522,5 +528,6 @@ ops! {
     norm::{LayerNorm, LayerNormGrad, GroupNorm, GroupNormGrad, BatchNorm, BatchNormGrad},
     attention::{Attention, AttentionGrad},
     optimizer::{Optimize},
+    pieces::{Piece, Blank, Paste},
     spill::{BeginWrite, EndWrite, BeginRead, EndRead},
 }
