@@ -23,6 +23,7 @@
 //! ```
 
 mod arena;
+pub mod calibrate;
 mod engine;
 
 pub use arena::{Arena, ArenaError};
