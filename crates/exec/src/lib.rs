@@ -24,6 +24,8 @@
 
 mod arena;
 mod engine;
+mod spill;
 
 pub use arena::{Arena, ArenaError};
 pub use engine::{Engine, ExecError, NonFinite, ProgramId, Timing};
+pub use spill::{PIECE, SpillError, SpillFile, SpillStats, Way};
