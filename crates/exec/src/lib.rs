@@ -25,7 +25,8 @@
 mod arena;
 mod engine;
 mod spill;
+mod states;
 
 pub use arena::{Arena, ArenaError};
-pub use engine::{Engine, ExecError, NonFinite, ProgramId, Timing};
+pub use engine::{Engine, ExecError, NonFinite, ProgramId, Settings, Timing, spill_memory};
 pub use spill::{PIECE, SpillError, SpillFile, SpillStats, Way};

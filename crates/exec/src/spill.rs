@@ -257,9 +257,12 @@ impl SpillFile {
         Ok(file)
     }
 
-    /// The memory that a file with this many pieces takes from the budget.
-    pub fn memory(n_pieces: usize) -> Bytes {
-        Bytes((WORKERS * (PIECE + STACK) + n_pieces * size_of::<Piece>()) as u64)
+    /// The memory that any file takes from the budget: buffers and stacks. Checksums are 16 bytes a piece.
+    pub const FIXED_MEMORY: Bytes = Bytes((WORKERS * (PIECE + STACK)) as u64);
+
+    /// The memory that a file with these slots takes from the budget.
+    pub fn memory(slots: &[(u64, u64)]) -> Bytes {
+        SpillFile::FIXED_MEMORY + Bytes((pieces(slots).len() * size_of::<Piece>()) as u64)
     }
 
     /// Gives the file another size and other slots. What is in slots that stay where they are stays; if the file becomes
@@ -308,6 +311,26 @@ impl SpillFile {
         while !queue.requests.is_empty() {
             queue = self.shared.wait_until_over(queue);
         }
+    }
+
+    /// Writes bytes and waits until they are in the file.
+    ///
+    /// # Errors
+    /// When this or an earlier transfer failed, or there is no such slot.
+    pub fn store(&self, slot: u64, bytes: &[u8]) -> Result<(), SpillError> {
+        // SAFETY: the bytes are borrowed until the slot is finished.
+        let begun = unsafe { self.write(slot, bytes.as_ptr(), bytes.len()) };
+        begun.and_then(|()| self.finish(slot)).map_err(SpillError::Transfer)
+    }
+
+    /// Reads bytes and waits until they are there.
+    ///
+    /// # Errors
+    /// When this or an earlier transfer failed, what is read is not what was written, or there is no such slot.
+    pub fn fetch(&self, slot: u64, bytes: &mut [u8]) -> Result<(), SpillError> {
+        // SAFETY: the bytes are borrowed, by us alone, until the slot is finished.
+        let begun = unsafe { self.read(slot, bytes.as_mut_ptr(), bytes.len()) };
+        begun.and_then(|()| self.finish(slot)).map_err(SpillError::Transfer)
     }
 
     /// How bytes get to the disk.

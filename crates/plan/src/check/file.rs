@@ -131,7 +131,7 @@ impl<'a> FileState<'a> {
         let (n, room) = (ty.bytes() as u64, self.plan.file_bytes.next_multiple_of(FILE_ALIGNMENT));
         let end = slot.checked_add(n.next_multiple_of(FILE_ALIGNMENT)).filter(|&end| end <= room);
         match end {
-            Some(end) if slot % FILE_ALIGNMENT == 0 => Ok(slot..end),
+            Some(end) if slot.is_multiple_of(FILE_ALIGNMENT) => Ok(slot..end),
             _ => Err(Violation(format!("slot {slot} with {n} bytes is misplaced in a file of {room}"))),
         }
     }
