@@ -98,8 +98,8 @@ pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
         0
     }
 
-    /// Pairs (input, output): the output *is* the input's memory, changed in place. The input must be a state, or such
-    /// an output itself.
+    /// Pairs (input, output): the output *is* the input's memory, changed in place. The input must be a state, a value read
+    /// from the spill file, or such an output itself.
     fn mutates(&self) -> &[(usize, usize)] {
         &[]
     }
@@ -122,6 +122,11 @@ pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
     /// Whether there is something to run: not for views, which are only another name for their input's memory.
     fn runs(&self) -> bool {
         !self.is_view()
+    }
+
+    /// What it moves to or from the spill file; `None` for all ops that compute.
+    fn transfer(&self) -> Option<spill::Transfer> {
+        None
     }
 
     /// The op as a step of an element-wise program whose registers 0, 1, .. hold the inputs; `None` for other ops.
