@@ -3,7 +3,8 @@
 use crate::arena::{Arena, ArenaError};
 use plimsoll_budget::{Budget, Bytes, Reservation};
 use plimsoll_graph::{Io, NodeId, OpDef, Operand, RunError, Value};
-use plimsoll_kernels::{Pool, gemm};
+use plimsoll_kernels::Pool;
+use plimsoll_kernels::gemm::Packing;
 use plimsoll_plan::{Place, Plan, StateLayout};
 use plimsoll_tensor::{DType, Element, Tensor, TensorType, bf16, f16};
 use std::ops::Range;
@@ -68,7 +69,7 @@ pub struct Engine {
     pool: Pool,
     poison: bool,
     /// What the GEMM library packs inside a call: not in the arena, but known and bounded.
-    _library: Reservation,
+    library: Reservation,
 }
 
 /// A plan with its addresses.
@@ -104,7 +105,7 @@ impl Engine {
             states: map_arena(budget, "state", state.bytes())?,
             scratch: map_arena(budget, "arena", 0)?,
             programs: Vec::new(),
-            _library: reserve(budget, "gemm", gemm::library_bytes(threads) as u64)?,
+            library: reserve(budget, "gemm", 0)?,
             pool: Pool::new(threads),
             poison: false,
         };
@@ -123,6 +124,10 @@ impl Engine {
         assert!(plans.iter().all(|p| p.state == self.state), "plans are made for the engine's states");
         self.programs.clear();
         let bytes = plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0);
+        let packing = plans.iter().map(|p| p.graph.packing()).fold(Packing::NONE, Packing::max);
+        let library = Bytes::from(packing.bytes(self.pool.threads()));
+        // What the library has taken it keeps, whatever plans come next.
+        self.library.resize(library.max(self.library.bytes())).map_err(ArenaError::from)?;
         if bytes != self.scratch.bytes() as u64 {
             // The old one goes first, so that both never stand side by side.
             self.scratch = map_arena(&self.budget, "arena", 0)?;
@@ -162,6 +167,11 @@ impl Engine {
     /// The bytes of the arena: all states and the largest plan.
     pub fn bytes(&self) -> Bytes {
         Bytes((self.states.bytes() + self.scratch.bytes()) as u64)
+    }
+
+    /// What the library for matrix products may hold besides.
+    pub fn library_bytes(&self) -> Bytes {
+        self.library.bytes()
     }
 
     /// The layout of the states.
@@ -339,6 +349,13 @@ impl Engine {
         let operand = self.find_state(name)?;
         // SAFETY: valid memory of the arena; writing needs `&mut self`.
         unsafe { slice_mut("state", name, operand).map(|s| &*s) }
+    }
+
+    /// The bytes of a state; `None` when there is no such state.
+    pub fn state_bytes(&self, name: &str) -> Option<&[u8]> {
+        let operand = self.find_state(name).ok()?;
+        // SAFETY: valid memory of the arena; writing needs `&mut self`.
+        Some(unsafe { std::slice::from_raw_parts(operand.ptr, operand.ty.bytes()) })
     }
 
     /// Copies a tensor into a state.

@@ -24,6 +24,8 @@
 
 mod arena;
 mod engine;
+mod sounding;
 
 pub use arena::{Arena, ArenaError};
 pub use engine::{Engine, ExecError, NonFinite, ProgramId, Timing};
+pub use sounding::{Sounding, sound};

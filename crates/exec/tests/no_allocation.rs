@@ -110,7 +110,7 @@ fn steps_allocate_nothing() {
         assert_eq!((calls, kept), (0, 0), "{threads} threads");
         let (calls, kept, peak) = measure(&with_products(), threads);
         assert_eq!(kept, 0, "{threads} threads keep bytes of matrix products");
-        let bound = gemm::library_bytes(threads);
+        let bound = with_products().packing().bytes(threads);
         println!("{threads} threads: the library took {peak} bytes in {calls} calls; the bound is {bound}");
         assert!(peak <= bound, "{threads} threads: {peak} bytes, more than the bound of {bound}");
     }

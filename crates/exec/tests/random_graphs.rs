@@ -147,7 +147,7 @@ fn given(g: &Graph, dice: &mut Dice) -> Vec<(String, Tensor)> {
 /// Runs a planned step once and gives its outputs.
 fn outputs(g: &Graph, planned: Plan, values: &[(String, Tensor)]) -> Vec<Tensor> {
     let (state, threads) = (planned.state.clone(), planned.threads);
-    let bytes = state.bytes() + planned.arena_bytes + gemm::library_bytes(threads) as u64;
+    let bytes = state.bytes() + planned.arena_bytes + planned.graph.packing().bytes(threads) as u64;
     let budget = Budget::unlimited();
     let mut engine = Engine::open(&budget, &state, vec![planned], threads).unwrap();
     assert_eq!(budget.peak().0, bytes, "the ledger's peak is the planned one");

@@ -12,6 +12,10 @@ use std::path::{Path, PathBuf};
 /// Version 1 writes "no limit" as the largest page count, about 2^63 whatever the size of a page.
 const NO_LIMIT: u64 = 1 << 62;
 
+/// What the kernel charges a group beyond the memory of its processes: stacks of its own and batches that each core takes
+/// ahead. A plan has room for it.
+const KERNEL_BATCHES: Bytes = Bytes::mib(1);
+
 pub(super) fn bounds(host: &Host, own: &Usage) -> Vec<Bound> {
     let groups = host.read("proc/self/cgroup").unwrap_or_default();
     let mounts = host.read("proc/self/mountinfo").unwrap_or_default();
@@ -164,7 +168,8 @@ fn read_limit(host: &Host, file: &Path) -> Option<Bytes> {
 fn held_by_others(host: &Host, own: &Usage, directory: &Path, version: &Version) -> Bytes {
     let held: u64 = read(host, &directory.join(version.usage_file())).and_then(|s| s.trim().parse().ok()).unwrap_or(0);
     let cache = stat(host, directory, version.cache_line()).unwrap_or(0);
-    Bytes(held).saturating_sub(Bytes(cache)).saturating_sub(own.resident)
+    let ours = own.resident + own.page_tables + KERNEL_BATCHES;
+    Bytes(held).saturating_sub(Bytes(cache)).saturating_sub(ours)
 }
 
 /// The figure on the line of `memory.stat` that begins with `name`.
