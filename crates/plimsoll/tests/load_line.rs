@@ -388,11 +388,17 @@ fn random_cases() -> Result<(), String> {
         }
     }
     let Figures { runs, in_groups, refusals, slowest_refusal, unused, saved } = &mut figures;
-    println!("{n} cases: {runs} runs within their limits, {in_groups} of them in groups; {refusals} refusals, the slowest in {slowest_refusal:?}");
+    println!(
+        "{n} cases: {runs} runs within their limits, {in_groups} of them in groups; {refusals} refusals, the slowest in {slowest_refusal:?}"
+    );
     unused.sort_unstable();
     saved.sort_by(f64::total_cmp);
     if let (Some(most), Some(&last)) = (unused.last(), saved.last()) {
-        println!("at the smallest limit {} to {most} KiB were not used, {} in the middle", unused[0], unused[unused.len() / 2]);
+        println!(
+            "at the smallest limit {} to {most} KiB were not used, {} in the middle",
+            unused[0],
+            unused[unused.len() / 2]
+        );
         println!("the smallest limit is {:.2} to {last:.2} of what is taken without one", saved[0]);
     }
     if failures.is_empty() { Ok(()) } else { Err(format!("{} of {n} cases failed: {failures:?}", failures.len())) }

@@ -94,6 +94,23 @@ fn what_we_hold_ourselves_is_usable() {
 }
 
 #[test]
+fn a_group_of_our_own_is_ours_but_for_shared_memory() {
+    let files = [
+        ("proc/self/status", STATUS),
+        ("proc/self/cgroup", "0::/a\n"),
+        ("sys/fs/cgroup/a/memory.max", "4194304\n"),
+        ("sys/fs/cgroup/a/memory.current", "3145728\n"),
+        ("sys/fs/cgroup/a/memory.stat", "anon 1\nshmem 4096\n"),
+        ("sys/fs/cgroup/a/cgroup.procs", "17\n"),
+    ];
+    check_bounds(&files, &["cgroup v2 4194304 4190208 /sys/fs/cgroup/a/memory.max"]);
+    // With a second member what is held may be its.
+    let mut two = files;
+    two[5].1 = "17\n18\n";
+    check_bounds(&two, &["cgroup v2 4194304 2211840 /sys/fs/cgroup/a/memory.max"]);
+}
+
+#[test]
 fn v1_takes_every_group_and_knows_no_limit() {
     check_bounds(
         &[

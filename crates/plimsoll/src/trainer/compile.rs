@@ -1,7 +1,7 @@
 //! From model, loss, metrics and optimizer to planned steps. Next: `fit.rs`.
 
 use super::Trainer;
-use super::limit::{Keeps, Room, WouldNotFit};
+use super::limit::{Keeps, Room, smallest_arena};
 use crate::data::{Field, FieldKind};
 use crate::error::Error;
 use crate::init::Initializer;
@@ -11,7 +11,7 @@ use crate::trace::{Mode, Role, Trace, Variable, Variables};
 use crate::weights::{self, Part};
 use plimsoll_exec::{Engine, ProgramId};
 use plimsoll_graph::{Graph, Value};
-use plimsoll_plan::{Options, Plan, PlanError, StateLayout, plan};
+use plimsoll_plan::{Explanation, Options, Plan, PlanError, StateLayout, plan};
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
 use std::path::Path;
 
@@ -117,25 +117,27 @@ impl Trainer {
             return graphs.iter().map(|g| Ok(plan(g, layout, &options)?)).collect();
         };
         options.limit = Some(room.fixed.arena_within(limit).0);
-        let mut refusal: Option<WouldNotFit> = None;
+        // The limit must do for all steps: the one that needs most is told.
+        let mut refusal: Option<(u64, u64, Box<Explanation>)> = None;
         let mut plans = Vec::with_capacity(graphs.len());
         for graph in graphs {
             match plan(graph, layout, &options) {
                 Ok(plan) => plans.push(plan),
                 Err(PlanError::DoesNotFit { smallest, unlimited, peak, .. }) => {
-                    // The limit must do for all steps: the one that needs most is told.
-                    let this = room.refusal(limit, smallest, unlimited, *peak);
-                    if refusal.as_ref().is_none_or(|r| r.smallest < this.smallest) {
-                        refusal = Some(this);
+                    if refusal.as_ref().is_none_or(|r| r.0 < smallest) {
+                        refusal = Some((smallest, unlimited, peak));
                     }
                 }
                 Err(other) => return Err(other.into()),
             }
         }
-        match refusal {
-            None => Ok(plans),
-            Some(refusal) => Err(Error::WouldNotFit(Box::new(refusal))),
-        }
+        let Some((smallest, unlimited, peak)) = refusal else { return Ok(plans) };
+        let fits = |arena| {
+            let options = Options { limit: Some(arena), ..options.clone() };
+            graphs.iter().all(|g| plan(g, layout, &options).is_ok())
+        };
+        let smallest = smallest_arena(smallest, fits);
+        Err(Error::WouldNotFit(Box::new(room.refusal(limit, smallest, unlimited, *peak))))
     }
 
     /// Makes sure that the model's own states exist.

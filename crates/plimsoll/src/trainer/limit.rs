@@ -7,7 +7,7 @@
 //!
 //! A refusal names the smallest limit that would do, and that must hold in another process. So nothing that differs from run to
 //! run is in the sum, up to a few pages: programs count whole instead of what the page cache happened to have
-//! ([`Footprint`](measure::Footprint)), and the heap is trimmed before it is measured. [`WOBBLE`] covers the rest.
+//! ([`Footprint`](measure::Footprint)), and the heap is trimmed before it is measured. [`GRAIN`] covers the rest.
 
 use super::Trainer;
 use crate::error::Error;
@@ -38,8 +38,9 @@ const KERNEL_OF_A_CORE: Bytes = Bytes::kib(256);
 /// Page tables that are there for any process.
 const TABLES: Bytes = Bytes::kib(128);
 
-/// What two processes that do the same may differ by: a refusal names a limit with this much room.
-const WOBBLE: Bytes = Bytes::kib(32);
+/// The arena is planned in steps of this size. Two processes that do the same differ by a few pages, measured 4 to 8 KiB; a
+/// refusal names a limit in the middle between two steps, so that up to 32 KiB lead to the same plan.
+pub(super) const GRAIN: Bytes = Bytes::kib(64);
 
 /// How close foreign memory may come to the limit during training.
 const RESERVE: Bytes = Bytes::kib(128);
@@ -48,6 +49,9 @@ const RESERVE: Bytes = Bytes::kib(128);
 const SOUND_FROM: Bytes = Bytes::mib(64);
 
 const PAGE: u64 = 4096;
+
+/// Pages that a page table leads to.
+const ENTRIES: u64 = 512;
 
 /// Address space that a thread takes without touching it: its stack, and its part of the allocator.
 const ADDRESSES_OF_A_THREAD: Bytes = Bytes(STACK_BYTES as u64 + (64 << 20));
@@ -82,23 +86,23 @@ impl Fixed {
         self.states + self.process + self.library + self.runtime + self.results + self.others
     }
 
-    /// The largest arena under a limit.
+    /// The largest arena under a limit, in whole [`GRAIN`]s.
     pub(super) fn arena_within(&self, limit: Bytes) -> Bytes {
-        let left = limit.saturating_sub(self.total());
-        Bytes(left.0 / 513 * 512 / PAGE * PAGE)
+        let pages = limit.saturating_sub(self.total()).0 / PAGE;
+        let arena = pages.saturating_sub(1) * ENTRIES / (ENTRIES + 1) * PAGE;
+        Bytes(arena / GRAIN.0 * GRAIN.0)
     }
 
-    /// The limit that an arena of this size needs, as measured in this process.
+    /// The limit under which an arena of so many whole [`GRAIN`]s is had, here and in another process.
     fn limit_for(&self, arena: Bytes) -> Bytes {
-        self.total() + with_tables(arena)
+        self.total() + with_tables(arena) + Bytes(GRAIN.0 / 2)
     }
 }
 
-/// Whole pages, and the entries of page tables that lead to them.
+/// Whole pages, and the page tables that lead to them: one for so many entries, and one more since a mapping begins anywhere.
 fn with_tables(bytes: Bytes) -> Bytes {
-    let pages = bytes.0.div_ceil(PAGE).div_ceil(512) * 512;
-    let whole = bytes.0.next_multiple_of(PAGE);
-    Bytes(whole + pages * 8 + if whole > 0 { 1024 } else { 0 })
+    let pages = bytes.0.div_ceil(PAGE);
+    Bytes(if pages == 0 { 0 } else { (pages + pages.div_ceil(ENTRIES) + 1) * PAGE })
 }
 
 impl fmt::Display for Fixed {
@@ -212,6 +216,8 @@ pub(super) struct LoadLine {
     limit: Bytes,
     /// What the process's files take, as planned.
     files: Bytes,
+    /// What was measured after the epoch before.
+    measured: Bytes,
 }
 
 /// What the limit is for a compilation, and what of it is taken.
@@ -223,19 +229,36 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// The refusal of a step whose smallest arena is known.
-    pub fn refusal(&self, limit: Bytes, smallest: u64, unlimited: u64, peak: Explanation) -> WouldNotFit {
+    /// The refusal of steps whose smallest arena is known.
+    pub fn refusal(&self, limit: Bytes, smallest: Bytes, unlimited: u64, peak: Explanation) -> WouldNotFit {
         let by_host = self.limits.binding().filter(|b| b.source != Source::User);
         WouldNotFit {
             limit,
             source: by_host.map(ToString::to_string),
             asked: self.limits.wanted.filter(|_| self.limits.shortfall() > Bytes::ZERO),
-            smallest: self.fixed.limit_for(Bytes(smallest)) + WOBBLE,
-            unlimited: self.fixed.limit_for(Bytes(unlimited)) + WOBBLE,
+            smallest: self.fixed.limit_for(smallest),
+            unlimited: self.fixed.limit_for(Bytes(unlimited.next_multiple_of(GRAIN.0))),
             fixed: self.fixed.clone(),
             peak,
         }
     }
+}
+
+/// The smallest arena for which `fits` says yes, in whole [`GRAIN`]s, near one that was found.
+///
+/// Planners search, so what fits in some memory may not be found again in a little more. What is told must be true: it was
+/// tried, and so was one step less.
+pub(super) fn smallest_arena(found: u64, fits: impl Fn(u64) -> bool) -> Bytes {
+    const TRIES: u64 = 32;
+    let mut grains = found.div_ceil(GRAIN.0);
+    let most = grains + TRIES;
+    while grains < most && !fits(grains * GRAIN.0) {
+        grains += 1;
+    }
+    while grains > 0 && fits((grains - 1) * GRAIN.0) {
+        grains -= 1;
+    }
+    Bytes(grains * GRAIN.0)
 }
 
 impl Trainer {
@@ -359,7 +382,7 @@ impl Trainer {
         };
         self.runtime = Some(reserve("runtime", room.fixed.runtime + tables)?);
         self.results = Some(reserve("results", room.fixed.results)?);
-        self.line = Some(LoadLine { limit, files: room.files });
+        self.line = Some(LoadLine { limit, files: room.files, measured: Bytes::ZERO });
         Ok(())
     }
 
@@ -381,21 +404,23 @@ impl Trainer {
     }
 
     /// Compares what the process holds with what was planned, after an epoch. Gives a warning when something else grew.
-    pub(super) fn watch_memory(&self, epoch: usize) -> Result<Option<String>, Error> {
-        let (Some(line), Ok(usage)) = (&self.line, measure::usage()) else { return Ok(None) };
-        let (measured, planned) = (usage.anonymous + line.files, self.budget.held());
+    pub(super) fn watch_memory(&mut self, epoch: usize) -> Result<Option<String>, Error> {
+        let planned = self.budget.held();
+        let (Some(line), Ok(usage)) = (&mut self.line, measure::usage()) else { return Ok(None) };
+        let measured = usage.anonymous + line.files;
+        let before = std::mem::replace(&mut line.measured, measured);
         if measured <= planned {
             return Ok(None);
         }
-        let grew = MemoryGrew { epoch: epoch + 1, limit: line.limit, measured, planned };
-        if measured + RESERVE > line.limit {
-            return Err(Error::MemoryGrew(Box::new(grew)));
+        // Who grew by so much in this epoch may do so in the next one.
+        let next = measured + measured.saturating_sub(before.max(planned));
+        let (epoch, limit) = (epoch + 1, line.limit);
+        if next + RESERVE > limit {
+            return Err(Error::MemoryGrew(Box::new(MemoryGrew { epoch, limit, measured, planned })));
         }
+        let more = measured - planned;
         Ok(Some(format!(
-            "after epoch {} the process holds {measured} of {}, {} more than planned: something else takes memory",
-            epoch + 1,
-            line.limit,
-            measured.saturating_sub(planned)
+            "after epoch {epoch} the process holds {measured} of {limit}, {more} more than planned: something else takes memory"
         )))
     }
 }
