@@ -6,7 +6,8 @@ use crate::spill::{SpillError, SpillFile, SpillStats};
 use plimsoll_budget::{Budget, Bytes, Reservation};
 use plimsoll_graph::op::spill::{Spill, Transfer};
 use plimsoll_graph::{Io, NodeId, OpDef, Operand, RunError, Value};
-use plimsoll_kernels::{Pool, gemm};
+use plimsoll_kernels::Pool;
+use plimsoll_kernels::gemm::Packing;
 use plimsoll_plan::{Place, Plan, StateLayout};
 use plimsoll_tensor::{DType, Element, Tensor, TensorType, bf16, f16};
 use std::ops::Range;
@@ -107,7 +108,7 @@ pub struct Engine {
     pool: Pool,
     poison: bool,
     /// What the GEMM library packs inside a call: not in the arena, but known and bounded.
-    _library: Reservation,
+    library: Reservation,
 }
 
 /// A plan with its addresses.
@@ -152,7 +153,7 @@ impl Engine {
             states: map_arena(budget, "state", state.bytes())?,
             scratch: map_arena(budget, "arena", 0)?,
             programs: Vec::new(),
-            _library: reserve(budget, "gemm", gemm::library_bytes(threads) as u64)?,
+            library: reserve(budget, "gemm", 0)?,
             pool: Pool::new(threads),
             poison: false,
         };
@@ -172,6 +173,10 @@ impl Engine {
         assert!(plans.iter().all(|p| p.state == self.state), "plans are made for the engine's states");
         self.programs.clear();
         let bytes = plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0);
+        let packing = plans.iter().map(|p| p.graph.packing()).fold(Packing::NONE, Packing::max);
+        let library = Bytes::from(packing.bytes(self.pool.threads()));
+        // What the library has taken it keeps, whatever plans come next.
+        self.library.resize(library.max(self.library.bytes())).map_err(ArenaError::from)?;
         let fits = bytes == self.scratch.bytes() as u64;
         if !fits {
             // The old one goes first, so that both never stand side by side.
@@ -232,6 +237,11 @@ impl Engine {
     /// What went through the spill file so far, and how long was waited for it.
     pub fn spill_stats(&self) -> SpillStats {
         self.spill.as_ref().map(SpillFile::stats).unwrap_or_default()
+    }
+
+    /// What the library for matrix products may hold besides.
+    pub fn library_bytes(&self) -> Bytes {
+        self.library.bytes()
     }
 
     /// The layout of the states.

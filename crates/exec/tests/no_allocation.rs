@@ -7,7 +7,6 @@ use by_hand::{directory, through_file};
 use plimsoll_budget::Budget;
 use plimsoll_exec::{Engine, Settings};
 use plimsoll_graph::{Graph, gradients};
-use plimsoll_kernels::gemm;
 use plimsoll_plan::{Options, Plan, StateLayout, plan};
 use plimsoll_tensor::{DType, TensorType};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -125,7 +124,7 @@ fn steps_allocate_nothing() {
         assert_eq!((calls, kept), (0, 0), "{threads} threads, through a file");
         let (calls, kept, peak) = measure(&with_products(), threads);
         assert_eq!(kept, 0, "{threads} threads keep bytes of matrix products");
-        let bound = gemm::library_bytes(threads);
+        let bound = with_products().packing().bytes(threads);
         println!("{threads} threads: the library took {peak} bytes in {calls} calls; the bound is {bound}");
         assert!(peak <= bound, "{threads} threads: {peak} bytes, more than the bound of {bound}");
     }

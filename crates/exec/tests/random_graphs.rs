@@ -9,7 +9,6 @@ use by_hand::{directory, through_file};
 use plimsoll_budget::Budget;
 use plimsoll_exec::{Engine, Settings, spill_memory};
 use plimsoll_graph::{Graph, Value, gradients, interpret};
-use plimsoll_kernels::gemm;
 use plimsoll_plan::{Options, Plan, PlanError, StateLayout, plan};
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
 use std::slice::from_ref;
@@ -151,7 +150,8 @@ fn given(g: &Graph, dice: &mut Dice) -> Vec<(String, Tensor)> {
 /// Runs a planned step once and gives its outputs.
 fn outputs(g: &Graph, planned: Plan, values: &[(String, Tensor)]) -> Vec<Tensor> {
     let (state, threads) = (planned.state.clone(), planned.threads);
-    let fixed = state.bytes() + gemm::library_bytes(threads) as u64 + spill_memory(&state, from_ref(&planned)).0;
+    let fixed =
+        state.bytes() + planned.graph.packing().bytes(threads) as u64 + spill_memory(&state, from_ref(&planned)).0;
     let bytes = fixed + planned.arena_bytes;
     let budget = Budget::unlimited();
     let settings = Settings::from(threads).spill_dir(directory());

@@ -5,7 +5,7 @@ use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
 use crate::{match_float, op_attrs};
-use plimsoll_kernels::gemm::{self, Into, Mat, MatMut, TILE_ROWS};
+use plimsoll_kernels::gemm::{self, Into, Mat, MatMut, Packing, TILE_ROWS};
 use plimsoll_kernels::math::Float;
 use plimsoll_tensor::{DType, Element, Shape, TensorType, bf16, f16};
 
@@ -139,6 +139,14 @@ impl OpDef for MatMul {
         }
     }
 
+    fn packing(&self, types: &Types<'_>) -> Packing {
+        let s = self.sizes(&types.inputs[0], &types.inputs[1]).expect("checked by `infer`");
+        match types.outputs[0].dtype {
+            DType::F64 => self.packing_of::<f64>(s),
+            _ => self.packing_of::<f32>(s),
+        }
+    }
+
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
         let s = self.sizes(io.in_ty(0), io.in_ty(1)).expect("checked by `infer`");
         match_float!(io.out_ty(0).dtype, T => self.product(io, s, io.input::<T>(0), io.input::<T>(1), io.output::<T>(0)), else {
@@ -169,9 +177,18 @@ impl OpDef for MatMul {
 }
 
 impl MatMul {
+    /// A product with the rows of both operands summed over is a sum over the batch: in chunks of fixed size.
+    fn chunk(&self) -> usize {
+        if self.transpose_a { TILE_ROWS } else { usize::MAX }
+    }
+
+    fn packing_of<T>(&self, s: Sizes) -> Packing {
+        let tiled = Packing::matmul::<T>(s.m, s.k, s.n, self.chunk());
+        if s.batch > 1 { tiled.max(Packing::here::<T>(s.m, s.k, s.n)) } else { tiled }
+    }
+
     fn product<T: Float>(&self, io: &Io<'_>, s: Sizes, a: &[T], b: &[T], c: &mut [T]) {
-        // A product with the rows of both operands summed over is a sum over the batch: in chunks of fixed size.
-        let chunk = if self.transpose_a { TILE_ROWS } else { usize::MAX };
+        let chunk = self.chunk();
         let mat_a = |p: usize| {
             let a = &a[p * s.m * s.k..(p + 1) * s.m * s.k];
             if self.transpose_a { Mat::new(a, s.k, s.m).t() } else { Mat::new(a, s.m, s.k) }

@@ -13,9 +13,9 @@ use crate::graph::{Graph, Value};
 use crate::split::Split;
 use plimsoll_kernels::Pool;
 use plimsoll_kernels::conv::{self, Geometry, naive};
-use plimsoll_kernels::gemm::Into;
+use plimsoll_kernels::gemm::{Into, Packing};
 use plimsoll_kernels::math::Float;
-use plimsoll_tensor::{Shape, TensorType};
+use plimsoll_tensor::{DType, Shape, TensorType};
 
 /// What is fixed about a convolution besides the sizes of image and filter; the lists have one entry per spatial axis.
 ///
@@ -367,6 +367,14 @@ impl OpDef for ConvGradFilter {
             (Split::Whole, Split::Axis(a)) if a == last && one_group => Split::Axis(last),
             _ => Split::Mixed,
         }]
+    }
+
+    fn packing(&self, types: &Types<'_>) -> Packing {
+        let sizes = self.kernel(types.inputs).expect("checked by `infer`").sizes;
+        match types.inputs[0].dtype {
+            DType::F64 => conv::grad_filter_packing::<f64>(&sizes),
+            _ => conv::grad_filter_packing::<f32>(&sizes),
+        }
     }
 
     float_kernel_answers!();

@@ -8,7 +8,7 @@ use crate::attr::{Attr, AttrValue, Attrs};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
-use plimsoll_kernels::gemm::Into;
+use plimsoll_kernels::gemm::{Into, Packing};
 use plimsoll_kernels::pointwise::Step;
 use plimsoll_kernels::{Pool, Source};
 use plimsoll_tensor::{DType, Element, Tensor, TensorType};
@@ -40,6 +40,18 @@ pub mod sort;
 pub mod spatial;
 pub mod spill;
 pub mod state;
+
+impl Graph {
+    /// What the library for matrix products packs for any node, at most.
+    pub fn packing(&self) -> Packing {
+        let of_node = |node: &crate::graph::Node| {
+            let types = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *self.ty(v)).collect() };
+            let (inputs, outputs) = (types(&node.inputs), types(&node.outputs));
+            node.op.packing(&Types { inputs: &inputs, outputs: &outputs })
+        };
+        self.nodes().map(|(_, node)| of_node(node)).fold(Packing::NONE, Packing::max)
+    }
+}
 
 /// Everything the system needs to know about an op.
 pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
@@ -96,6 +108,11 @@ pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
     /// Scratch memory of a run in bytes.
     fn workspace(&self, _types: &Types<'_>, _threads: usize) -> usize {
         0
+    }
+
+    /// What the library for matrix products packs for it outside the workspace.
+    fn packing(&self, _types: &Types<'_>) -> Packing {
+        Packing::NONE
     }
 
     /// Pairs (input, output): the output *is* the input's memory, changed in place. The input must be a state, a value read

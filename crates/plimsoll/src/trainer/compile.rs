@@ -1,18 +1,19 @@
 //! From model, loss, metrics and optimizer to planned steps. Next: `fit.rs`.
 
 use super::Trainer;
-use super::limit::WouldNotFit;
+use super::limit::{Keeps, Room, smallest_arena};
 use crate::data::{Field, FieldKind};
 use crate::error::Error;
 use crate::init::Initializer;
 use crate::losses;
 use crate::optimizers::{self, Hyper};
-use crate::trace::{Mode, Role, Trace, Variables};
-use plimsoll_budget::Bytes;
+use crate::trace::{Mode, Role, Trace, Variable, Variables};
+use crate::weights::{self, Part};
 use plimsoll_exec::{Engine, ProgramId};
 use plimsoll_graph::{Graph, Value};
-use plimsoll_plan::{Options, Plan, PlanError, StateLayout, plan};
+use plimsoll_plan::{Explanation, Options, Plan, PlanError, StateLayout, plan};
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
+use std::path::Path;
 
 /// Names of the inputs that the trainer sets itself.
 pub(super) const RATE: &str = "learning rate";
@@ -44,6 +45,13 @@ impl Compiled {
         kept.map(|v| (v.name.clone(), self.engine.state(&v.name).expect("every variable is a state"))).collect()
     }
 
+    /// Writes weights and statistics to a file without copying them.
+    pub fn save_weights(&self, path: &Path, variables: &Variables) -> Result<(), Error> {
+        let kept = variables.iter().filter(|v| matches!(v.role, Role::Weight | Role::Statistic));
+        let bytes_of = |v: &Variable| self.engine.state_bytes(&v.name).expect("every variable is a state");
+        weights::save_parts(path, kept.map(|v| Part { name: &v.name, ty: v.ty, bytes: bytes_of(v) }).collect())
+    }
+
     pub fn set_weights(&mut self, variables: &Variables, weights: &[(String, Tensor)]) -> Result<(), Error> {
         for (name, tensor) in weights {
             let Some(variable) = variables.get(name) else {
@@ -61,16 +69,27 @@ impl Compiled {
 
 impl Trainer {
     /// Makes sure that the engine has these steps and gives their numbers. Weights and all other states stay.
-    pub(super) fn compile(&mut self, keys: &[StepKey]) -> Result<Vec<ProgramId>, Error> {
+    /// With what `keeps` says besides, all stays within the memory limit.
+    pub(super) fn compile(&mut self, keys: &[StepKey], keeps: Keeps) -> Result<Vec<ProgramId>, Error> {
         if let Some(compiled) = &self.compiled {
             let found: Option<Vec<ProgramId>> = keys.iter().map(|k| compiled.find(k)).collect();
-            if let Some(found) = found {
+            if let Some(found) = found
+                && self.keep(keeps, &found)
+            {
                 return Ok(found);
             }
         }
         let graphs = keys.iter().map(|key| self.trace(key)).collect::<Result<Vec<Graph>, Error>>()?;
         let layout = layout(&self.variables);
-        let plans = self.plans(&graphs, &layout)?;
+        if let Some(compiled) = &mut self.compiled {
+            // The arena goes before planning, which needs memory of its own.
+            compiled.steps.clear();
+            compiled.engine.set_plans(Vec::new())?;
+        }
+        let room = self.room(&graphs, &layout, keeps)?;
+        let plans = self.plans(&graphs, &layout, &room)?;
+        drop(graphs);
+        self.take(&room, &plans)?;
         match &mut self.compiled {
             None => {
                 let engine = Engine::open(&self.budget, &layout, plans, self.threads)?;
@@ -80,7 +99,6 @@ impl Trainer {
             }
             Some(compiled) => {
                 let known = compiled.engine.state_layout().clone();
-                compiled.steps.clear();
                 if known != layout {
                     compiled.engine.set_state_layout(&layout)?;
                     initialize(&mut compiled.engine, &self.variables, self.seed, |name| known.get(name).is_none())?;
@@ -93,32 +111,33 @@ impl Trainer {
     }
 
     /// Plans steps, all within the memory limit if there is one.
-    fn plans(&self, graphs: &[Graph], layout: &StateLayout) -> Result<Vec<Plan>, Error> {
+    fn plans(&self, graphs: &[Graph], layout: &StateLayout, room: &Room) -> Result<Vec<Plan>, Error> {
         let mut options = Options { threads: self.threads, ..Options::default() };
-        let Some(limit) = self.limit else {
+        let Some(limit) = room.limit else {
             return graphs.iter().map(|g| Ok(plan(g, layout, &options)?)).collect();
         };
-        let fixed = self.fixed(layout)?;
-        options.limit = Some(limit.saturating_sub(fixed.total()).0);
-        let mut refusal: Option<WouldNotFit> = None;
+        options.limit = Some(room.fixed.arena_within(limit).0);
+        // The limit must do for all steps: the one that needs most is told.
+        let mut refusal: Option<(u64, u64, Box<Explanation>)> = None;
         let mut plans = Vec::with_capacity(graphs.len());
         for graph in graphs {
             match plan(graph, layout, &options) {
                 Ok(plan) => plans.push(plan),
                 Err(PlanError::DoesNotFit { smallest, unlimited, peak, .. }) => {
-                    // The limit must do for all steps: the one that needs most is told.
-                    let (smallest, unlimited) = (fixed.total() + Bytes(smallest), fixed.total() + Bytes(unlimited));
-                    if refusal.as_ref().is_none_or(|r| r.smallest < smallest) {
-                        refusal = Some(WouldNotFit { limit, smallest, unlimited, fixed: fixed.clone(), peak: *peak });
+                    if refusal.as_ref().is_none_or(|r| r.0 < smallest) {
+                        refusal = Some((smallest, unlimited, peak));
                     }
                 }
                 Err(other) => return Err(other.into()),
             }
         }
-        match refusal {
-            None => Ok(plans),
-            Some(refusal) => Err(Error::WouldNotFit(Box::new(refusal))),
-        }
+        let Some((smallest, unlimited, peak)) = refusal else { return Ok(plans) };
+        let fits = |arena| {
+            let options = Options { limit: Some(arena), ..options.clone() };
+            graphs.iter().all(|g| plan(g, layout, &options).is_ok())
+        };
+        let smallest = smallest_arena(smallest, fits);
+        Err(Error::WouldNotFit(Box::new(room.refusal(limit, smallest, unlimited, *peak))))
     }
 
     /// Makes sure that the model's own states exist.
