@@ -11,7 +11,7 @@ use crate::split::Split;
 use plimsoll_kernels::gemm::{Into, Packing};
 use plimsoll_kernels::pointwise::Step;
 use plimsoll_kernels::{Pool, Source};
-use plimsoll_tensor::{DType, Element, Tensor, TensorType};
+use plimsoll_tensor::{DType, Element, Shape, Tensor, TensorType};
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use std::sync::Arc;
 #[cfg(test)]
 pub(crate) mod check;
 
+pub mod adding;
 pub mod attention;
 pub mod contraction;
 pub mod conv;
@@ -475,6 +476,25 @@ impl Reference {
     }
 }
 
+/// Entries of the batch with so many terms each that make whole chunks of a sum, for [`OpDef::exact_part`].
+pub(crate) fn whole_chunks(chunk: usize, terms: usize) -> usize {
+    fn gcd(a: usize, b: usize) -> usize {
+        if b == 0 { a } else { gcd(b, a % b) }
+    }
+    chunk / gcd(chunk, terms)
+}
+
+/// Entries of the batch with so many rows each so that no slice, the last one included, is a single row, for
+/// [`OpDef::exact_part`]: kernels may have another way for that.
+pub(crate) fn two_or_more(rows: usize, batch: usize) -> usize {
+    if rows >= 2 { 1 } else { (2..batch).find(|entries| batch % entries != 1).unwrap_or(batch.max(1)) }
+}
+
+/// Whether the entries along an axis stand one after another: all axes before it have size 1.
+pub(crate) fn is_outermost(shape: &Shape, axis: usize) -> bool {
+    shape.dims()[..axis].iter().all(|&size| size == 1)
+}
+
 /// A message for [`OpDef::infer`] unless there are `n` inputs.
 pub(crate) fn expect_inputs(inputs: &[TensorType], n: usize) -> Result<(), String> {
     if inputs.len() == n { Ok(()) } else { Err(format!("takes {n} inputs, got {}", inputs.len())) }
@@ -552,4 +572,5 @@ ops! {
     optimizer::{Optimize},
     pieces::{Piece, Blank, Paste},
     spill::{BeginWrite, EndWrite, BeginRead, EndRead},
+    adding::{Adding},
 }
