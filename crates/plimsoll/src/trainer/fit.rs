@@ -376,8 +376,8 @@ impl Training for Trainer {
         self.rate = Some(rate);
     }
 
-    fn current_weights(&self) -> Vec<(String, Tensor)> {
-        self.compiled.as_ref().map(|c| c.weights(&self.variables)).unwrap_or_default()
+    fn current_weights(&self) -> Result<Vec<(String, Tensor)>, Error> {
+        self.compiled.as_ref().map_or(Ok(Vec::new()), |c| c.weights(&self.variables))
     }
 
     fn replace_weights(&mut self, weights: &[(String, Tensor)]) -> Result<(), Error> {
@@ -385,7 +385,7 @@ impl Training for Trainer {
     }
 
     fn write_weights(&self, path: &Path) -> Result<(), Error> {
-        weights::save(path, &self.current_weights())
+        self.compiled.as_ref().map_or_else(|| weights::save(path, &[]), |c| c.save(&self.variables, path))
     }
 
     fn engine_bytes(&self) -> u64 {
