@@ -86,13 +86,6 @@ impl Engine {
         }
     }
 
-    /// The bytes of a state in memory; `None` when there is no such state.
-    pub fn state_bytes(&self, name: &str) -> Option<&[u8]> {
-        let Ok(Home::Memory(operand)) = self.find_state(name) else { return None };
-        // SAFETY: valid memory of the arena; writing needs `&mut self`.
-        Some(unsafe { std::slice::from_raw_parts(operand.ptr, operand.ty.bytes()) })
-    }
-
     /// Copies a tensor into a state.
     ///
     /// # Errors

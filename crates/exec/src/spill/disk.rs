@@ -47,6 +47,9 @@ impl NamelessFile {
         let failed = |cause: io::Error| SpillError::Open { directory: directory.to_owned(), cause };
         let file = open_nameless(directory).map_err(failed)?;
         let way = choose_way(&file);
+        if way == Way::Buffered {
+            no_reading_ahead(&file);
+        }
         Ok(NamelessFile { file, directory: directory.to_owned(), way })
     }
 
@@ -69,13 +72,14 @@ impl NamelessFile {
 impl NamelessFile {
     /// The same file, opened once more.
     pub(super) fn again(&self) -> File {
-        OpenOptions::new().write(true).open(format!("/proc/self/fd/{}", self.file.as_raw_fd())).unwrap()
+        OpenOptions::new().read(true).write(true).open(format!("/proc/self/fd/{}", self.file.as_raw_fd())).unwrap()
     }
 
     /// As if the file system refused direct transfers.
     pub(super) fn buffered(self) -> NamelessFile {
         // SAFETY: a flag of our own file.
         assert_eq!(unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_SETFL, 0) }, 0);
+        no_reading_ahead(&self.file);
         NamelessFile { way: Way::Buffered, ..self }
     }
 
@@ -228,6 +232,16 @@ fn empty_cache(file: &File, at: u64, n: u64, written: bool) -> io::Result<()> {
     let _ = unsafe { libc::posix_fadvise(fd, at, n, libc::POSIX_FADV_DONTNEED) };
     Ok(())
 }
+
+/// What the kernel reads ahead stays in the page cache when the piece before it has left.
+#[cfg(target_os = "linux")]
+fn no_reading_ahead(file: &File) {
+    // SAFETY: advice about our own file.
+    let _ = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn no_reading_ahead(_: &File) {}
 
 #[cfg(not(target_os = "linux"))]
 fn empty_cache(file: &File, _: u64, _: u64, written: bool) -> io::Result<()> {

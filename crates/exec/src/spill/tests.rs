@@ -89,8 +89,26 @@ fn what_is_written_is_read_back() {
 fn a_file_system_that_refuses_direct_transfers_will_do() {
     let (slots, bytes) = slots(&SIZES);
     let disk = NamelessFile::open(&directory()).unwrap().buffered();
+    let other = disk.again();
     let file = SpillFile::on(Box::new(disk), Way::Buffered, &Budget::unlimited(), bytes, &slots).unwrap();
     check_round_trips(&file, &slots);
+    let cached = cached(&other, bytes as usize);
+    println!("{cached} of {bytes} bytes are in the page cache");
+    assert!(cached <= PIECE, "the page cache is emptied: it holds {cached} of {bytes} bytes");
+}
+
+/// How many bytes of a file the page cache holds.
+fn cached(file: &std::fs::File, bytes: usize) -> usize {
+    use std::os::fd::AsRawFd;
+    let mut pages = vec![0u8; bytes.div_ceil(4096)];
+    // SAFETY: a mapping of our own, asked about and given back.
+    unsafe {
+        let ptr = libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        assert_ne!(ptr, libc::MAP_FAILED);
+        assert_eq!(libc::mincore(ptr, bytes, pages.as_mut_ptr()), 0);
+        libc::munmap(ptr, bytes);
+    }
+    pages.iter().filter(|&&p| p & 1 == 1).count() * 4096
 }
 
 #[test]

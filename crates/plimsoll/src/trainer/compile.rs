@@ -8,7 +8,7 @@ use crate::init::Initializer;
 use crate::losses;
 use crate::optimizers::{self, Hyper};
 use crate::trace::{Mode, Role, Trace, Variable, Variables};
-use crate::weights::{self, Part};
+use crate::weights;
 use plimsoll_exec::{Engine, ProgramId};
 use plimsoll_graph::{Graph, Value};
 use plimsoll_plan::{Explanation, Options, Plan, PlanError, StateLayout, plan};
@@ -40,16 +40,41 @@ impl Compiled {
         self.steps.iter().position(|k| k == key)
     }
 
-    pub fn weights(&self, variables: &Variables) -> Vec<(String, Tensor)> {
-        let kept = variables.iter().filter(|v| matches!(v.role, Role::Weight | Role::Statistic));
-        kept.map(|v| (v.name.clone(), self.engine.state(&v.name).expect("every variable is a state"))).collect()
+    pub fn weights(&self, variables: &Variables) -> Result<Vec<(String, Tensor)>, Error> {
+        kept(variables).map(|v| Ok((v.name.clone(), self.engine.state(&v.name)?))).collect()
     }
 
-    /// Writes weights and statistics to a file without copying them.
-    pub fn save_weights(&self, path: &Path, variables: &Variables) -> Result<(), Error> {
-        let kept = variables.iter().filter(|v| matches!(v.role, Role::Weight | Role::Statistic));
-        let bytes_of = |v: &Variable| self.engine.state_bytes(&v.name).expect("every variable is a state");
-        weights::save_parts(path, kept.map(|v| Part { name: &v.name, ty: v.ty, bytes: bytes_of(v) }).collect())
+    /// Writes weights and statistics to a file, piece by piece.
+    pub fn save(&self, variables: &Variables, path: &Path) -> Result<(), Error> {
+        let tensors: Vec<(&str, TensorType)> = kept(variables).map(|v| (v.name.as_str(), v.ty)).collect();
+        weights::write(path, &tensors, |name, write| self.engine.read_state(name, write))
+    }
+
+    /// Reads weights and statistics from a file that holds these and no others, piece by piece.
+    pub fn load(&mut self, variables: &Variables, path: &Path) -> Result<(), Error> {
+        let file = weights::Reader::open(path)?;
+        for variable in kept(variables) {
+            match file.ty(&variable.name) {
+                None => return Err(Error::file(path, format!("has no '{}', which the model needs", variable.name))),
+                Some(found) if found != variable.ty => {
+                    let message = format!("'{}' is {found}, but the model's is {}", variable.name, variable.ty);
+                    return Err(Error::file(path, message));
+                }
+                _ => (),
+            }
+        }
+        if let Some(name) = file.names().find(|name| !kept(variables).any(|v| v.name == *name)) {
+            return Err(Error::file(path, format!("has '{name}', which the model does not have")));
+        }
+        for variable in kept(variables) {
+            let mut at = 0;
+            self.engine.write_state(&variable.name, |piece| {
+                file.read(&variable.name, at, piece)?;
+                at += piece.len();
+                Ok::<(), Error>(())
+            })?;
+        }
+        Ok(())
     }
 
     pub fn set_weights(&mut self, variables: &Variables, weights: &[(String, Tensor)]) -> Result<(), Error> {
@@ -65,6 +90,11 @@ impl Compiled {
         }
         Ok(())
     }
+}
+
+/// What is kept in files: weights and statistics.
+fn kept(variables: &Variables) -> impl Iterator<Item = &Variable> {
+    variables.iter().filter(|v| matches!(v.role, Role::Weight | Role::Statistic))
 }
 
 impl Trainer {
@@ -101,7 +131,8 @@ impl Trainer {
                 let known = compiled.engine.state_layout().clone();
                 if known != layout {
                     compiled.engine.set_state_layout(&layout)?;
-                    initialize(&mut compiled.engine, &self.variables, self.seed, |name| known.get(name).is_none())?;
+                    let is_new = |name: &str| known.get(name).is_none() && known.in_file(name).is_none();
+                    initialize(&mut compiled.engine, &self.variables, self.seed, is_new)?;
                 }
                 compiled.engine.set_plans(plans)?;
                 compiled.steps = keys.to_vec();
@@ -300,14 +331,29 @@ pub(super) fn initialize(
     which: impl Fn(&str) -> bool,
 ) -> Result<(), Error> {
     for variable in variables.iter().filter(|v| which(&v.name)) {
-        if variable.ty.dtype == DType::F32 {
-            variable.init.fill(seed, &variable.name, &variable.ty.shape, engine.state_mut(&variable.name)?);
-        } else {
-            let mut values = vec![0.0f32; variable.ty.elements()];
-            variable.init.fill(seed, &variable.name, &variable.ty.shape, &mut values);
-            let values: Vec<f64> = values.into_iter().map(f64::from).collect();
-            engine.set_state(&variable.name, &Tensor::from_f64(variable.ty.dtype, variable.ty.shape, &values)?)?;
-        }
+        let parts = variable.init.parts(seed, &variable.name, &variable.ty.shape);
+        let (dtype, mut at) = (variable.ty.dtype, 0);
+        let mut block = [0.0f32; 1024];
+        engine.write_state(&variable.name, |piece| {
+            for bytes in piece.chunks_mut(block.len() * dtype.size()) {
+                let values = &mut block[..bytes.len() / dtype.size()];
+                parts.fill(at, values);
+                at += values.len();
+                put(dtype, values, bytes)?;
+            }
+            Ok::<(), Error>(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Writes numbers as elements of a type.
+fn put(dtype: DType, values: &[f32], bytes: &mut [u8]) -> Result<(), Error> {
+    if dtype == DType::F32 {
+        bytes.chunks_exact_mut(4).zip(values).for_each(|(b, v)| b.copy_from_slice(&v.to_ne_bytes()));
+    } else {
+        let values: Vec<f64> = values.iter().map(|&v| f64::from(v)).collect();
+        bytes.copy_from_slice(Tensor::from_f64(dtype, [values.len()], &values)?.bytes());
     }
     Ok(())
 }

@@ -23,8 +23,7 @@ use crate::losses::Loss;
 use crate::metrics::Metric;
 use crate::model::Model;
 use crate::optimizers::{Optimizer, UpdateOptions};
-use crate::trace::{Role, Variables};
-use crate::weights;
+use crate::trace::Variables;
 use compile::Compiled;
 use limit::LoadLine;
 use plimsoll_budget::{Budget, Limit, Reservation};
@@ -259,7 +258,7 @@ impl Trainer {
     /// When the model cannot be traced.
     pub fn weights(&mut self) -> Result<Vec<(String, Tensor)>, Error> {
         self.ensure_states()?;
-        Ok(self.compiled.as_ref().expect("made above").weights(&self.variables))
+        self.compiled.as_ref().expect("made above").weights(&self.variables)
     }
 
     /// Sets weights and statistics by name; those that are not named stay.
@@ -271,39 +270,24 @@ impl Trainer {
         self.compiled.as_mut().expect("made above").set_weights(&self.variables, weights)
     }
 
-    /// Writes weights and statistics to a safetensors file: to a temporary name, synced, renamed.
+    /// Writes weights and statistics to a safetensors file: to a temporary name, synced, renamed. No copy of them is made in
+    /// memory.
     ///
     /// # Errors
     /// When the file cannot be written; an old file is then still whole.
     pub fn save_weights(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
         self.ensure_states()?;
-        self.compiled.as_ref().expect("made above").save_weights(path.as_ref(), &self.variables)
+        self.compiled.as_ref().expect("made above").save(&self.variables, path.as_ref())
     }
 
     /// Reads weights and statistics from a safetensors file. All must be there, with the right shapes.
     ///
     /// # Errors
-    /// When the file is damaged or is of another model: the message names the file, the weight and both shapes.
+    /// When the file is damaged or is of another model: the message names the file, the weight and both shapes, and nothing
+    /// has changed. When the disk fails while weights are read, those before are new and the rest old.
     pub fn load_weights(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let path = path.as_ref();
-        let loaded = weights::load(path)?;
         self.ensure_states()?;
-        for variable in self.variables.iter().filter(|v| matches!(v.role, Role::Weight | Role::Statistic)) {
-            match loaded.iter().find(|(name, _)| *name == variable.name) {
-                None => return Err(Error::file(path, format!("has no '{}', which the model needs", variable.name))),
-                Some((name, tensor)) if *tensor.ty() != variable.ty => {
-                    let message = format!("'{name}' is {}, but the model's is {}", tensor.ty(), variable.ty);
-                    return Err(Error::file(path, message));
-                }
-                _ => (),
-            }
-        }
-        let known =
-            |name: &str| self.variables.get(name).is_some_and(|v| matches!(v.role, Role::Weight | Role::Statistic));
-        if let Some((name, _)) = loaded.iter().find(|(name, _)| !known(name)) {
-            return Err(Error::file(path, format!("has '{name}', which the model does not have")));
-        }
-        self.set_weights(&loaded)
+        self.compiled.as_mut().expect("made above").load(&self.variables, path.as_ref())
     }
 
     /// The figures on some data, without training: `loss` and metrics.
