@@ -35,10 +35,7 @@ fn main() -> Result<(), plimsoll::Error> {
     }
     let tokens = |gpt: &Gpt, rows: usize| -> Result<Arrays, plimsoll::Error> {
         let zeros = vec![0i32; rows * gpt.context];
-        Arrays::new(
-            Tensor::from_slice([rows, gpt.context], &zeros)?,
-            Tensor::from_slice([rows, gpt.context], &zeros)?,
-        )
+        Arrays::new(Tensor::from_slice([rows, gpt.context], &zeros)?, Tensor::from_slice([rows, gpt.context], &zeros)?)
     };
     for (name, blocks, asked) in [("gpt", 4, true), ("deep", 12, true), ("scale", 48, scale)] {
         if wanted(name) && (asked || only.is_some()) {
@@ -60,7 +57,8 @@ fn report(name: &str, whole: Plan) {
     for (way, recompute, spill) in [("recompute", true, false), ("file", false, true), ("both", true, true)] {
         for part in [0.8, 0.6, 0.5, 0.4, 0.33, 0.01] {
             let limit = (whole.arena_bytes as f64 * part) as u64;
-            let options = Options { limit: Some(limit), recompute, spill, threads: whole.threads, ..Options::default() };
+            let options =
+                Options { limit: Some(limit), recompute, spill, threads: whole.threads, ..Options::default() };
             let start = Instant::now();
             let result = plan(graph, state, &options);
             let took = start.elapsed().as_secs_f64();
