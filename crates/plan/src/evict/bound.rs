@@ -128,8 +128,7 @@ impl Problem {
         // By maker: outputs of one task come back together.
         let mut groups: Vec<(usize, f64)> = Vec::new();
         let mut rate = f64::INFINITY;
-        for &(unit, first, last, next) in gaps.iter().filter(|g| g.1 <= task && task <= g.2) {
-            let _ = (first, last);
+        for &(unit, _, _, next) in gaps.iter().filter(|g| g.1 <= task && task <= g.2) {
             let u = &self.units[unit];
             if self.can_spill(unit) && u.bytes > 0 {
                 rate = rate.min((u.write_seconds + u.read_seconds) / u.bytes as f64);

@@ -30,6 +30,10 @@ const TRANSFERS: [(f64, f64); 8] =
 /// Parts of the limit that are tried.
 const PARTS: [f64; 6] = [1.0, 1.0, 0.98, 0.95, 0.9, 0.8];
 
+/// Chains longer than this are left to the other ways: their recursion takes too long.
+const LONGEST_CHAIN: usize = 160;
+const MOST_CHECKPOINTS: usize = 48;
+
 /// How many ways are improved further.
 const POOL: usize = 4;
 
@@ -115,16 +119,16 @@ impl<'a> Search<'a> {
     /// Tries what is best on chains: the values that are alive at the peak, in the order they are made, are kept as checkpoints are.
     fn keep_checkpoints(&mut self, limit: u64, allowed: u64) {
         let (held, other) = self.problem.alive_at_peak();
-        if held.len() < 4 || held.len() > 256 {
+        if held.len() < 4 || held.len() > LONGEST_CHAIN {
             return;
         }
         let mean = held.iter().map(|&u| self.problem.units[u].bytes).sum::<u64>() / held.len() as u64;
         let slots = (limit.saturating_sub(other) / mean.max(1)) as usize;
         for slots in [slots + 2, slots + 3, slots + 1, slots, slots + 4, slots * 3 / 4, slots + slots / 4] {
-            if !(2..=held.len()).contains(&slots) || self.work > allowed / 2 {
+            if !(2..=held.len().min(MOST_CHECKPOINTS)).contains(&slots) || self.work > allowed / 2 {
                 continue;
             }
-            self.work += (held.len() * held.len() * slots) as u64 / 8;
+            self.work += (held.len() * held.len() * slots) as u64 / 4;
             // The last value of a chain is read at once.
             let Some(levels) = chain::levels(held.len() + 1, slots) else { continue };
             let mut keys = vec![1e-6; self.problem.units.len()];

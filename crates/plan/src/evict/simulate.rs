@@ -281,10 +281,10 @@ impl Simulation<'_> {
     fn next_need(&mut self, unit: usize) -> usize {
         let mut need = self.next_use(unit);
         let Setting { inherit, retain, .. } = self.setting;
-        if !inherit && !(retain && need == NEVER) {
+        let with_resident = retain && need == NEVER;
+        if !inherit && !with_resident {
             return need;
         }
-        let with_resident = retain && need == NEVER;
         self.stamp += 1;
         let stamp = self.stamp;
         let mut stack = std::mem::take(&mut self.stack);
