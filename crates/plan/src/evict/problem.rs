@@ -221,7 +221,7 @@ impl Problem {
             }
             task.inputs.sort_unstable();
             task.inputs.dedup();
-            if !node.op.mutates().is_empty() {
+            if !node.op.repeats() {
                 task.again_until = None;
             }
             reads_states.push(node.inputs.iter().map(|v| root[v.0 as usize]).collect());

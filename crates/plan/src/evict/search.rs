@@ -47,6 +47,9 @@ struct Way {
     run: Run,
 }
 
+/// Settings that are tried where the first run that is found will do.
+const QUICK_SETTINGS: usize = 6;
+
 /// How many times its plain time a step may take: what is slower is of no use, and takes long to simulate.
 const SLOWEST: f64 = 5.0;
 
@@ -81,7 +84,8 @@ impl<'a> Search<'a> {
         if allowed > 0 && !done(self) {
             self.keep_checkpoints(limit, allowed);
         }
-        for setting in self.settings() {
+        let n_settings = if allowed == 0 { QUICK_SETTINGS } else { usize::MAX };
+        for setting in self.settings().take(n_settings) {
             if done(self) || self.work > allowed / 2 && !self.pool.is_empty() {
                 break;
             }
