@@ -9,6 +9,7 @@
 
 use crate::pool::Pool;
 use gemm_common::Parallelism;
+use std::sync::OnceLock;
 
 /// Rows of one block.
 const TILE_ROWS: usize = 256;
@@ -28,6 +29,9 @@ pub fn chunk_terms(rows: usize, columns: usize) -> usize {
 /// The most blocks of a tile. Measured on products of 4096 x 2048 x 2048 on one core with AVX-512, in GFLOP/s for 1, 2 and 4
 /// blocks: 139, 150, 155 for a plain product, 121, 136, 146 with the right operand transposed.
 const TILE_BLOCKS: usize = 4;
+
+/// Elements of a right operand below which its columns are not cut.
+const SMALL_RIGHT: usize = 32 * 1024;
 
 /// The widest tile in columns.
 const TILE_COLUMNS: usize = 1024;
@@ -234,19 +238,79 @@ fn widest<T>() -> usize {
     TILE_COLUMNS * size_of::<f32>() / size_of::<T>()
 }
 
-/// A bound on the heap memory that the library holds for `threads` threads: a slab of the size of the
-/// second-level cache for each, kept for the life of the thread, and packing buffers during a call.
-pub fn library_bytes(threads: usize) -> usize {
-    let slab = cache_bytes();
-    let packed = DEPTH * (TILE_COLUMNS + TILE_BLOCKS * TILE_ROWS) * size_of::<f32>();
-    threads * (slab + packed)
+/// What the library holds outside our memory for one thread, at most: it packs operands into heap buffers.
+///
+/// Bounds of several products are joined with [`Packing::max`]. They grow with every size, so that a bound for a whole batch
+/// holds for its slices too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packing {
+    /// Bytes of the thread's slab, which stays once it was used.
+    slab: usize,
+    /// Bytes of the buffer of one call. It goes back to the allocator, which keeps it.
+    buffer: usize,
+}
+
+/// Rows or columns of the library's widest register tile: sizes are rounded up to multiples.
+const REGISTER_TILE: usize = 96;
+
+/// Register tiles that the slab holds at most.
+const SLAB_TILES: usize = 8;
+
+impl Packing {
+    /// No products.
+    pub const NONE: Packing = Packing { slab: 0, buffer: 0 };
+
+    /// For [`matmul`] with these sizes.
+    pub fn matmul<T>(m: usize, k: usize, n: usize, chunk: usize) -> Packing {
+        let depth = k.min(chunk).min(DEPTH);
+        let columns = depth * rounded(tile_columns(k, n).min(widest::<T>()).min(n));
+        // A slice with fewer terms may have wider tiles, but those are small ones.
+        let small = SMALL_RIGHT.min(depth * n) + depth * REGISTER_TILE;
+        Packing::of::<T>(m.min(tallest::<T>()), depth, columns.max(small))
+    }
+
+    /// For [`matmul_here`] with these sizes.
+    pub fn here<T>(m: usize, k: usize, n: usize) -> Packing {
+        let depth = k.min(DEPTH);
+        Packing::of::<T>(m.min(tallest::<T>()), depth, depth * rounded(n.min(widest::<T>())))
+    }
+
+    /// For tiles of so many rows, terms and packed elements of the right operand.
+    ///
+    /// The library takes the output's longer stride for rows, so either operand may be its left one; that one is packed
+    /// whole into the buffer or in parts of at most [`SLAB_TILES`] register tiles into the slab.
+    fn of<T>(rows: usize, depth: usize, columns: usize) -> Packing {
+        let rows = depth * rounded(rows);
+        let slab = rows.max(columns).min(depth * SLAB_TILES * REGISTER_TILE) * size_of::<T>();
+        Packing { slab: slab.min(cache_bytes()), buffer: (rows + columns) * size_of::<T>() }
+    }
+
+    /// A bound for both.
+    #[must_use]
+    pub fn max(self, other: Packing) -> Packing {
+        Packing { slab: self.slab.max(other.slab), buffer: self.buffer.max(other.buffer) }
+    }
+
+    /// Bytes for so many threads: whole pages, and what the allocator adds.
+    pub fn bytes(self, threads: usize) -> usize {
+        const PAGE: usize = 4096;
+        let pages = |n: usize| if n == 0 { 0 } else { (n + 2 * PAGE).next_multiple_of(PAGE) };
+        threads * (pages(self.slab) + pages(self.buffer))
+    }
+}
+
+fn rounded(n: usize) -> usize {
+    n.next_multiple_of(REGISTER_TILE)
 }
 
 /// The size of the second-level cache as the library sees it, or a cautious guess.
 fn cache_bytes() -> usize {
-    let size = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index2/size").unwrap_or_default();
-    let kib: usize = size.trim().trim_end_matches('K').parse().unwrap_or(2048);
-    kib << 10
+    static BYTES: OnceLock<usize> = OnceLock::new();
+    *BYTES.get_or_init(|| {
+        let size = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index2/size").unwrap_or_default();
+        let kib: usize = size.trim().trim_end_matches('K').parse().unwrap_or(2048);
+        kib << 10
+    })
 }
 
 /// How the rows are cut into tiles: whole blocks, some of them joined, then what is left.
@@ -285,7 +349,7 @@ impl RowTiles {
 
 /// Tiles are as wide as the output unless that leaves too few of them for two cores and more.
 fn tile_columns(k: usize, n: usize) -> usize {
-    if n * k < 32 * 1024 {
+    if n * k < SMALL_RIGHT {
         return n.max(1);
     }
     n.div_ceil(4).next_multiple_of(64).min(TILE_COLUMNS)

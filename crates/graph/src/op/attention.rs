@@ -6,6 +6,7 @@ use crate::graph::{Graph, Value};
 use crate::split::Split;
 use crate::{match_float, op_attrs};
 use plimsoll_kernels::attention::{self as kernels, Dropout, Heads, HeadsMut, Mask, MaskView};
+use plimsoll_kernels::gemm::Packing;
 use plimsoll_kernels::math::Float;
 use plimsoll_kernels::random::Key;
 use plimsoll_tensor::{DType, Element, Shape, TensorType};
@@ -282,6 +283,13 @@ fn operand_types(io: &Io<'_>) -> [TensorType; 3] {
     [0, 1, 2].map(|i| *io.in_ty(i.min(io.inputs().len() - 1)))
 }
 
+fn packing(sizes: &kernels::Attention, dtype: DType) -> Packing {
+    match dtype {
+        DType::F64 => kernels::attention_packing::<f64>(sizes),
+        _ => kernels::attention_packing::<f32>(sizes),
+    }
+}
+
 impl OpDef for Attention {
     fn name(&self) -> &'static str {
         "attention"
@@ -346,6 +354,10 @@ impl OpDef for Attention {
     fn workspace(&self, types: &Types<'_>, threads: usize) -> usize {
         let s = self.form().sizes_checked(types.inputs);
         kernels::attention_scratch(&s, threads) * types.inputs[0].dtype.size()
+    }
+
+    fn packing(&self, types: &Types<'_>) -> Packing {
+        packing(&self.form().sizes_checked(types.inputs), types.inputs[0].dtype)
     }
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
@@ -448,6 +460,10 @@ impl OpDef for AttentionGrad {
     fn workspace(&self, types: &Types<'_>, threads: usize) -> usize {
         let s = self.form().sizes_checked(types.inputs);
         kernels::attention_grad_scratch(&s, threads) * types.inputs[0].dtype.size()
+    }
+
+    fn packing(&self, types: &Types<'_>) -> Packing {
+        packing(&self.form().sizes_checked(types.inputs), types.inputs[0].dtype)
     }
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {

@@ -5,7 +5,7 @@ use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
 use crate::{match_float, op_attrs};
-use plimsoll_kernels::gemm::{self, Into, Mat, MatMut};
+use plimsoll_kernels::gemm::{self, Into, Mat, MatMut, Packing};
 use plimsoll_kernels::math::Float;
 use plimsoll_tensor::{DType, Element, Shape, TensorType, bf16, f16};
 
@@ -166,6 +166,14 @@ impl OpDef for MatMul {
         }
     }
 
+    fn packing(&self, types: &Types<'_>) -> Packing {
+        let s = self.sizes(&types.inputs[0], &types.inputs[1]).expect("checked by `infer`");
+        match types.outputs[0].dtype {
+            DType::F64 => self.packing_of::<f64>(s),
+            _ => self.packing_of::<f32>(s),
+        }
+    }
+
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
         let s = self.sizes(io.in_ty(0), io.in_ty(1)).expect("checked by `infer`");
         match_float!(io.out_ty(0).dtype, T => self.product(io, s, io.input::<T>(0), io.input::<T>(1), io.output::<T>(0)), else {
@@ -196,10 +204,18 @@ impl OpDef for MatMul {
 }
 
 impl MatMul {
+    /// A product with the rows of both operands summed over is a sum over the batch: in chunks of fixed size.
+    fn chunk(&self, s: Sizes) -> usize {
+        if self.transpose_a { gemm::chunk_terms(s.m, s.n) } else { usize::MAX }
+    }
+
+    fn packing_of<T>(&self, s: Sizes) -> Packing {
+        let tiled = Packing::matmul::<T>(s.m, s.k, s.n, self.chunk(s));
+        if s.batch > 1 { tiled.max(Packing::here::<T>(s.m, s.k, s.n)) } else { tiled }
+    }
+
     fn product<T: Float>(&self, io: &Io<'_>, s: Sizes, a: &[T], b: &[T], c: &mut [T]) {
-        // A product with the rows of both operands summed over is a sum over the batch: in chunks of fixed size.
-        let chunk = if self.transpose_a { gemm::chunk_terms(s.m, s.n) } else { usize::MAX };
-        let into = io.into();
+        let (chunk, into) = (self.chunk(s), io.into());
         let mat_a = |p: usize| {
             let a = &a[p * s.m * s.k..(p + 1) * s.m * s.k];
             if self.transpose_a { Mat::new(a, s.k, s.m).t() } else { Mat::new(a, s.m, s.k) }

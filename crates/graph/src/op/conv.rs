@@ -13,7 +13,7 @@ use crate::graph::{Graph, Value};
 use crate::split::Split;
 use plimsoll_kernels::Pool;
 use plimsoll_kernels::conv::{self, Geometry, naive};
-use plimsoll_kernels::gemm::Into;
+use plimsoll_kernels::gemm::{Into, Packing};
 use plimsoll_kernels::math::Float;
 use plimsoll_tensor::{DType, Shape, TensorType};
 
@@ -377,6 +377,14 @@ impl OpDef for ConvGradFilter {
             (Split::Whole, Split::Axis(a)) if a == last && one_group => Split::Axis(last),
             _ => Split::Mixed,
         }]
+    }
+
+    fn packing(&self, types: &Types<'_>) -> Packing {
+        let sizes = self.kernel(types.inputs).expect("checked by `infer`").sizes;
+        match types.inputs[0].dtype {
+            DType::F64 => conv::grad_filter_packing::<f64>(&sizes),
+            _ => conv::grad_filter_packing::<f32>(&sizes),
+        }
     }
 
     fn exact_part(&self, inputs: &[Split], types: &Types<'_>, _: usize) -> usize {

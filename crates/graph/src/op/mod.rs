@@ -8,7 +8,7 @@ use crate::attr::{Attr, AttrValue, Attrs};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
-use plimsoll_kernels::gemm::Into;
+use plimsoll_kernels::gemm::{Into, Packing};
 use plimsoll_kernels::pointwise::Step;
 use plimsoll_kernels::{Pool, Source};
 use plimsoll_tensor::{DType, Element, Shape, Tensor, TensorType};
@@ -30,6 +30,7 @@ mod floats;
 pub mod gather;
 pub mod norm;
 pub mod optimizer;
+pub mod pieces;
 pub mod pooling;
 pub mod reduce;
 pub mod rnn;
@@ -40,6 +41,18 @@ pub mod sort;
 pub mod spatial;
 pub mod spill;
 pub mod state;
+
+impl Graph {
+    /// What the library for matrix products packs for any node, at most.
+    pub fn packing(&self) -> Packing {
+        let of_node = |node: &crate::graph::Node| {
+            let types = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *self.ty(v)).collect() };
+            let (inputs, outputs) = (types(&node.inputs), types(&node.outputs));
+            node.op.packing(&Types { inputs: &inputs, outputs: &outputs })
+        };
+        self.nodes().map(|(_, node)| of_node(node)).fold(Packing::NONE, Packing::max)
+    }
+}
 
 /// Everything the system needs to know about an op.
 pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
@@ -98,8 +111,13 @@ pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
         0
     }
 
-    /// Pairs (input, output): the output *is* the input's memory, changed in place. The input must be a state, or such
-    /// an output itself.
+    /// What the library for matrix products packs for it outside the workspace.
+    fn packing(&self, _types: &Types<'_>) -> Packing {
+        Packing::NONE
+    }
+
+    /// Pairs (input, output): the output *is* the input's memory, changed in place. The input must be a state, a value read
+    /// from the spill file, or such an output itself.
     fn mutates(&self) -> &[(usize, usize)] {
         &[]
     }
@@ -109,14 +127,24 @@ pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
         false
     }
 
-    /// Whether the output is the first input's bytes under another shape.
+    /// Whether the output is the first input's bytes, or a part of them, under another shape.
     fn is_view(&self) -> bool {
         false
+    }
+
+    /// Where in the input's memory a view begins, in bytes.
+    fn view_offset(&self, _types: &Types<'_>) -> usize {
+        0
     }
 
     /// Whether there is something to run: not for views, which are only another name for their input's memory.
     fn runs(&self) -> bool {
         !self.is_view()
+    }
+
+    /// What it moves to or from the spill file; `None` for all ops that compute.
+    fn transfer(&self) -> Option<spill::Transfer> {
+        None
     }
 
     /// The op as a step of an element-wise program whose registers 0, 1, .. hold the inputs; `None` for other ops.
@@ -542,6 +570,7 @@ ops! {
     norm::{LayerNorm, LayerNormGrad, GroupNorm, GroupNormGrad, BatchNorm, BatchNormGrad},
     attention::{Attention, AttentionGrad},
     optimizer::{Optimize},
+    pieces::{Piece, Blank, Paste},
     spill::{BeginWrite, EndWrite, BeginRead, EndRead},
     adding::{Adding},
 }

@@ -10,6 +10,7 @@ use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::match_float;
 use crate::split::Split;
+use plimsoll_kernels::gemm::Packing;
 use plimsoll_kernels::math::Float;
 use plimsoll_kernels::rnn::{self, Sizes, StateGradients};
 use plimsoll_tensor::{DType, Element, TensorType};
@@ -34,6 +35,13 @@ impl Cell {
             Cell::Lstm => ("lstm", "lstm_grad"),
             Cell::Gru => ("gru", "gru_grad"),
             Cell::Simple => ("simple_rnn", "simple_rnn_grad"),
+        }
+    }
+
+    fn packing(self, sizes: Sizes, dtype: DType) -> Packing {
+        match dtype {
+            DType::F64 => rnn::packing::<f64>(sizes, self.gates()),
+            _ => rnn::packing::<f32>(sizes, self.gates()),
         }
     }
 
@@ -270,6 +278,10 @@ impl OpDef for Recurrence {
         (rnn::forward_scratch(s, self.cell.gates(), threads) + zeros) * types.inputs[0].dtype.size()
     }
 
+    fn packing(&self, types: &Types<'_>) -> Packing {
+        self.cell.packing(self.sizes(&types.inputs[0], &types.inputs[1]), types.inputs[0].dtype)
+    }
+
     fn may_overwrite(&self, input: usize, output: usize, _: &Types<'_>) -> bool {
         // The LSTM's gates and the simple layer's states take the place of the projections.
         match self.cell {
@@ -483,6 +495,10 @@ impl OpDef for RecurrenceGrad {
             Cell::Simple => rnn::simple_backward_scratch(s, threads),
         };
         (scratch + self.spare(s)) * types.inputs[0].dtype.size()
+    }
+
+    fn packing(&self, types: &Types<'_>) -> Packing {
+        self.cell.packing(self.sizes(&types.inputs[1]), types.inputs[0].dtype)
     }
 
     fn may_overwrite(&self, input: usize, output: usize, _: &Types<'_>) -> bool {

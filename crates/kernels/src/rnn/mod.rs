@@ -23,7 +23,7 @@ mod lstm;
 mod naive;
 mod simple;
 
-use crate::gemm::{self, Into, Mat, MatMut};
+use crate::gemm::{self, Into, Mat, MatMut, Packing};
 use crate::math::Float;
 use crate::pool::{Pool, SharedSlice};
 
@@ -195,6 +195,14 @@ trait Backward<T>: Sync {
 pub fn forward_scratch(s: Sizes, gates: usize, threads: usize) -> usize {
     let cut = Cut::new(s, gates);
     gates * s.units * s.units + 2 * cut.rows() * s.units + threads * cut.samples * gates * UNITS
+}
+
+/// What the library packs for the forward and the backward pass, with 4, 3 and 1 gates.
+pub fn packing<T>(s: Sizes, gates: usize) -> Packing {
+    let width = gates * s.units;
+    let (forward, backward) =
+        (Packing::here::<T>(SAMPLES, s.units, gates * UNITS), Packing::here::<T>(SAMPLES, width, UNITS));
+    forward.max(backward).max(Packing::matmul::<T>(s.units, GRADIENT_ROWS, width, usize::MAX))
 }
 
 /// Walks forwards through the steps; writes the states `h[b, t]` and the last one.
