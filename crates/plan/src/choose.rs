@@ -14,6 +14,9 @@ use crate::{CostModel, Options, Plan, PlanError, StateLayout, check, explain, fu
 use plimsoll_graph::{Graph, NodeId, Types, Value};
 use plimsoll_tensor::TensorType;
 
+/// By how much more is tried where a little too much was hoped for.
+const GRAIN: u64 = 64 << 10;
+
 /// A step to be planned.
 #[derive(Clone, Debug)]
 pub struct Step<'a> {
@@ -69,6 +72,8 @@ struct Variant {
     split: Option<SplitInfo>,
     /// How long it takes without a limit, by the measured costs.
     seconds: f64,
+    /// How long the step takes when it is not cut.
+    whole_seconds: f64,
 }
 
 impl<'a> Chooser<'a> {
@@ -104,7 +109,7 @@ impl<'a> Chooser<'a> {
     /// When no way is found: with the smallest room that would do.
     pub fn within(&self, room: u64) -> Result<Choice, PlanError> {
         let whole = self.unlimited()?;
-        if whole.bytes() <= room {
+        if whole.bytes(self.options.node_bytes) <= room {
             return Ok(whole);
         }
         // The fewest states in the file that leave a way: reading and writing them costs more than what they make room for.
@@ -152,23 +157,46 @@ impl<'a> Chooser<'a> {
     /// Some way to keep within the room with `n` states in the file: the first found for every step.
     fn feasible(&self, n: usize, room: u64) -> Result<Option<Choice>, PlanError> {
         let layout = self.layout(n);
-        let Some(arena) = room.checked_sub(layout.bytes()) else { return Ok(None) };
-        let mut plans = Vec::with_capacity(self.steps.len());
-        for step in &self.steps {
-            let Some(plan) = step.some_within(&layout, arena, &self.plain)? else { return Ok(None) };
-            plans.push(plan);
+        let mut less = 0;
+        // A step that is cut has more nodes than were left room for when the others were planned.
+        for _ in 0..4 {
+            let Some(space) = room.checked_sub(layout.bytes() + less) else { return Ok(None) };
+            let mut plans = Vec::with_capacity(self.steps.len());
+            for i in 0..self.steps.len() {
+                let Some(limit) = space.checked_sub(self.nodes_of_others(i)) else { return Ok(None) };
+                let Some(plan) = self.steps[i].some_within(&layout, limit, &self.plain)? else { return Ok(None) };
+                plans.push(plan);
+            }
+            let choice = Choice { layout: layout.clone(), plans };
+            match choice.bytes(self.options.node_bytes).checked_sub(room) {
+                None | Some(0) => return Ok(Some(choice)),
+                Some(over) => less += over,
+            }
         }
-        Ok(Some(Choice { layout, plans }))
+        Ok(None)
+    }
+
+    /// Bytes that the nodes of all steps but one take, when they are not cut.
+    fn nodes_of_others(&self, step: usize) -> u64 {
+        let others = self.steps.iter().enumerate().filter(|(i, _)| *i != step);
+        others.map(|(_, s)| s.variants[0].overhead(self.options)).sum()
     }
 
     /// The cheapest plans found with the same layout.
     fn improve(&self, way: Choice, room: u64) -> Result<Choice, PlanError> {
-        let arena = room - way.layout.bytes();
-        let mut plans = Vec::with_capacity(way.plans.len());
-        for (step, found) in self.steps.iter().zip(way.plans) {
-            plans.push(step.cheapest_within(&way.layout, arena, self.options, found)?);
+        let mut best = way;
+        for i in 0..self.steps.len() {
+            let found = best.plans[i].clone();
+            let own = self.options.node_bytes * found.graph.nodes().len() as u64;
+            let others = best.bytes(self.options.node_bytes) - best.bytes(0) - own;
+            let limit = room.saturating_sub(best.layout.bytes() + others);
+            let plan = self.steps[i].cheapest_within(&best.layout, limit, self.options, found)?;
+            let before = std::mem::replace(&mut best.plans[i], plan);
+            if best.bytes(self.options.node_bytes) > room {
+                best.plans[i] = before;
+            }
         }
-        Ok(Choice { layout: way.layout, plans })
+        Ok(best)
     }
 
     /// The refusal of a room, with the smallest that would do.
@@ -180,13 +208,20 @@ impl<'a> Chooser<'a> {
             let layout = self.layout(n);
             // The room must do for all steps: the one that needs most decides.
             let mut most = Need::default();
-            for step in &self.steps {
-                let need = step.smallest(&layout, &self.plain)?;
+            for (i, step) in self.steps.iter().enumerate() {
+                let mut need = step.smallest(&layout, &self.plain)?;
+                need.bytes += self.nodes_of_others(i);
                 if need.bytes >= most.bytes {
                     most = need;
                 }
             }
             most.bytes += layout.bytes();
+            // Told is what was tried.
+            let (hoped, mut more) = (most.bytes, GRAIN);
+            while self.feasible(n, most.bytes)?.is_none() && more <= whole.bytes(self.options.node_bytes) {
+                most.bytes = hoped + more;
+                more *= 2;
+            }
             if least.as_ref().is_none_or(|l| most.bytes < l.bytes) {
                 least = Some(most);
             }
@@ -194,7 +229,14 @@ impl<'a> Chooser<'a> {
         let Need { bytes: smallest, floor, floor_op } = least.unwrap_or_default();
         let largest = whole.plans.iter().max_by_key(|p| p.arena_bytes).expect("a model has a step");
         let peak = Box::new(explain(largest));
-        Ok(PlanError::DoesNotFit { limit: room, smallest, floor, floor_op, unlimited: whole.bytes(), peak })
+        Ok(PlanError::DoesNotFit {
+            limit: room,
+            smallest,
+            floor,
+            floor_op,
+            unlimited: whole.bytes(self.options.node_bytes),
+            peak,
+        })
     }
 
     fn finish(&self, plan: Plan) -> Result<Plan, PlanError> {
@@ -212,9 +254,11 @@ struct Need {
 }
 
 impl Choice {
-    /// Bytes of states and arena together.
-    pub fn bytes(&self) -> u64 {
-        self.layout.bytes() + self.plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0)
+    /// Bytes of states, the largest arena, and so many for every node of the plans, which are all there at once.
+    pub fn bytes(&self, node_bytes: u64) -> u64 {
+        let nodes: usize = self.plans.iter().map(|p| p.graph.nodes().len()).sum();
+        let arena = self.plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0);
+        self.layout.bytes() + arena + node_bytes * nodes as u64
     }
 
     /// Bytes of the spill file that the plans need; 0 for none.
@@ -223,11 +267,12 @@ impl Choice {
     }
 
     /// Seconds of all steps once, as estimated.
-    fn seconds(&self) -> f64 {
+    pub fn seconds(&self) -> f64 {
         self.plans.iter().map(|p| p.recomputed.seconds).sum()
     }
 
-    fn extra_seconds(&self) -> f64 {
+    /// Of which for keeping the limit.
+    pub fn extra_seconds(&self) -> f64 {
         self.plans.iter().map(|p| p.recomputed.extra_seconds).sum()
     }
 }
@@ -249,19 +294,22 @@ impl Prepared {
                 None => {}
             }
         }
+        let whole = Variant::new(fused.clone(), None, options, 0.0);
+        let seconds = whole.seconds;
+        let whole = Variant { whole_seconds: seconds, ..whole };
         let mut variants = Vec::new();
         if step.slices.is_none_or(|n| n <= 1) || cuts.is_empty() {
-            variants.push(Variant::new(fused.clone(), None, options));
+            variants.push(whole);
         }
         for cut in cuts {
             let splitter = Splitter::new(&fused, step.batch.as_ref().expect("only a batch is cut"), cut);
             if splitter.n_cut() > 0 {
                 let split = splitter.build()?;
-                variants.push(Variant::new(split.graph, Some(split.info), options));
+                variants.push(Variant::new(split.graph, Some(split.info), options, seconds));
             } else if cut.exact {
                 break;
             } else {
-                variants.push(Variant::new(fused.clone(), None, options));
+                variants.push(Variant::new(fused.clone(), None, options, seconds));
             }
         }
         Ok(Prepared { variants })
@@ -329,7 +377,7 @@ impl Prepared {
         candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut cheapest: Option<Plan> = None;
         for (_, i, quick) in candidates.into_iter().take(2) {
-            let plan = match quick.recomputed.extra_seconds > 0.0 {
+            let plan = match quick.recomputed.nodes + quick.recomputed.transfers > 0 {
                 true => self.variants[i].plan(layout, Some(limit), options).unwrap_or(quick),
                 false => quick,
             };
@@ -343,7 +391,7 @@ impl Prepared {
 }
 
 impl Variant {
-    fn new(graph: Graph, split: Option<SplitInfo>, options: &Options) -> Variant {
+    fn new(graph: Graph, split: Option<SplitInfo>, options: &Options, whole_seconds: f64) -> Variant {
         let order = schedule::schedule(&graph);
         let seconds = graph.nodes().map(|(_, node)| {
             let of = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *graph.ty(v)).collect() };
@@ -351,7 +399,7 @@ impl Variant {
             let cost = node.op.cost(&Types { inputs: &inputs, outputs: &outputs });
             if node.op.runs() { options.costs.seconds(node.op.name(), &cost) } else { 0.0 }
         });
-        Variant { seconds: seconds.sum(), order, split, graph }
+        Variant { seconds: seconds.sum(), whole_seconds, order, split, graph }
     }
 
     /// Memory outside the arena.
@@ -379,6 +427,7 @@ impl Variant {
         if plan.recomputed.seconds == 0.0 {
             plan.recomputed.seconds = self.seconds;
         }
+        plan.recomputed.extra_seconds = plan.recomputed.seconds - self.whole_seconds;
         Ok(plan)
     }
 }

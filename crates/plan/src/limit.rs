@@ -14,6 +14,9 @@ const GRAIN: u64 = 64 * 1024;
 /// How hard to look for a plan just below the smallest limit that is known to work.
 const DESCENT: Effort = Effort { base: 200_000, per_task: 4_000 };
 
+/// How hard to pack what is found there.
+const PACKING: place::Effort = place::Effort { exact: 4_000_000, search: 4_000 };
+
 /// How hard to look again when a run was packed too high.
 const AGAIN: Effort = Effort { base: 200_000, per_task: 4_000 };
 
@@ -57,6 +60,7 @@ fn place_run(
         nodes: run.repeats,
         seconds: run.seconds,
         extra_seconds: run.extra_seconds,
+        score: run.score,
         bound: run.bound,
         transfers: run.transfers,
         written: run.written,
@@ -85,7 +89,7 @@ impl Limited<'_> {
         }
         let fast = self.within(limit, self.options.search, self.options.effort)?;
         let plans = least.into_iter().chain(fast);
-        let plan = plans.min_by(|a, b| a.recomputed.seconds.total_cmp(&b.recomputed.seconds));
+        let plan = plans.min_by(|a, b| a.recomputed.score.total_cmp(&b.recomputed.score));
         Ok(plan.expect("one was found"))
     }
 
@@ -146,7 +150,7 @@ impl Limited<'_> {
         let mut step = grain;
         while height(&best) > limit {
             let target = height(&best).saturating_sub(step);
-            match self.within(target, DESCENT, place::Effort::QUICK)? {
+            match self.within(target, DESCENT, PACKING)? {
                 Some(plan) => {
                     keep(&mut best, plan);
                     step *= 2;

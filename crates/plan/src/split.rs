@@ -321,24 +321,32 @@ fn present(node: &Node, given: &[Split], types: &Types<'_>) -> Option<(Vec<Split
         let outputs = node.op.split(inputs, types);
         (!outputs.contains(&Split::Mixed)).then_some(outputs)
     };
-    let mut inputs = given.to_vec();
-    if let Some(outputs) = fits(&inputs) {
-        return Some((inputs, outputs));
+    if let Some(outputs) = fits(given) {
+        return Some((given.to_vec(), outputs));
     }
-    // A whole value as long as the batch can be cut as well: one place for each entry.
-    let axis_size = given.iter().zip(types.inputs).find_map(|(s, ty)| match s {
-        Split::Axis(axis) => Some((ty.shape.rank() - axis, ty.shape[*axis])),
+    // A whole value as long as the batch can be cut as well: one place for each entry. Which of its axes that is, counted from
+    // the last or from the first, the op knows.
+    let (axis, rank, size) = given.iter().zip(types.inputs).find_map(|(s, ty)| match s {
+        Split::Axis(axis) => Some((*axis, ty.shape.rank(), ty.shape[*axis])),
         _ => None,
-    });
-    let (from_end, size) = axis_size?;
-    for (split, ty) in inputs.iter_mut().zip(types.inputs) {
-        let rank = ty.shape.rank();
-        if *split == Split::Whole && rank >= from_end && ty.shape[rank - from_end] == size {
-            *split = Split::Axis(rank - from_end);
+    })?;
+    let from_last = |ty: &TensorType| (ty.shape.rank() + axis).checked_sub(rank);
+    let from_first = |_: &TensorType| Some(axis);
+    for place in [&from_last as &dyn Fn(&TensorType) -> Option<usize>, &from_first] {
+        let mut inputs = given.to_vec();
+        for (split, ty) in inputs.iter_mut().zip(types.inputs) {
+            if let (Split::Whole, Some(axis)) = (*split, place(ty))
+                && axis < ty.shape.rank()
+                && ty.shape[axis] == size
+            {
+                *split = Split::Axis(axis);
+            }
+        }
+        if let Some(outputs) = fits(&inputs) {
+            return Some((inputs, outputs));
         }
     }
-    let outputs = fits(&inputs)?;
-    Some((inputs, outputs))
+    None
 }
 
 /// The new graph while it is written.

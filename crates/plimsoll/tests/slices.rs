@@ -50,10 +50,10 @@ fn cases() -> Vec<Case> {
         Case {
             name: "dense net with dropout",
             model: Model::sequential([48])
-                .layer(Dense::new(96).activation(Activation::Relu))
+                .layer(Dense::new(512).activation(Activation::Relu))
                 .layer(Dropout::new(0.25))
-                .layer(Dense::new(64).activation(Activation::Tanh))
-                .layer(Residual::new(Dense::new(64)))
+                .layer(Dense::new(256).activation(Activation::Tanh))
+                .layer(Residual::new().layer(Dense::new(256)))
                 .layer(Dense::new(3)),
             loss: std::sync::Arc::new(MeanSquaredError),
             data: token(noise(&[1100, 48], 1), noise(&[1100, 3], 2)),
@@ -62,7 +62,7 @@ fn cases() -> Vec<Case> {
         },
         Case {
             name: "convolutions with group norm, weights for samples",
-            model: Model::sequential([12, 12, 3])
+            model: Model::sequential([32, 32, 3])
                 .layer(Conv2D::new(16, 3).same().activation(Activation::Relu))
                 .layer(GroupNorm::new(4))
                 .layer(MaxPool2D::new(2))
@@ -70,30 +70,30 @@ fn cases() -> Vec<Case> {
                 .layer(Flatten::new())
                 .layer(Dense::new(5)),
             loss: std::sync::Arc::new(SparseCategoricalCrossEntropy::from_logits()),
-            data: token(noise(&[70, 12, 12, 3], 3), classes(&[70], 5, 4)).weights(noise(&[70], 5)).unwrap(),
+            data: token(noise(&[70, 32, 32, 3], 3), classes(&[70], 5, 4)).sample_weights(noise(&[70], 5)).unwrap(),
             batch: 32,
             is_cut: true,
         },
         Case {
             name: "convolutions with batch norm",
-            model: Model::sequential([12, 12, 3])
+            model: Model::sequential([32, 32, 3])
                 .layer(Conv2D::new(16, 3).same().no_bias())
                 .layer(BatchNorm::new())
                 .layer(Activation::Relu)
                 .layer(Flatten::new())
                 .layer(Dense::new(1).activation(Activation::Sigmoid)),
             loss: std::sync::Arc::new(BinaryCrossEntropy::new()),
-            data: token(noise(&[64, 12, 12, 3], 3), classes(&[64, 1], 2, 4)),
+            data: token(noise(&[64, 32, 32, 3], 3), classes(&[64, 1], 2, 4)),
             batch: 64,
             is_cut: false,
         },
         Case {
             name: "attention over embeddings",
             model: Model::sequential_of(DType::I32, [64])
-                .layer(Embedding::new(40, 32))
-                .layer(Residual::new(MultiHeadAttention::new(4, 8).dropout(0.1)))
+                .layer(Embedding::new(40, 128))
+                .layer(Residual::new().layer(MultiHeadAttention::new(4, 32).dropout(0.1)))
                 .layer(LayerNorm::new())
-                .layer(Residual::new(Dense::new(32).activation(Activation::Gelu)))
+                .layer(Residual::new().layer(Dense::new(128).activation(Activation::Gelu)))
                 .layer(Dropout::new(0.1))
                 .layer(Dense::new(40)),
             loss: std::sync::Arc::new(SparseCategoricalCrossEntropy::from_logits()),
@@ -104,8 +104,8 @@ fn cases() -> Vec<Case> {
         Case {
             name: "recurrence",
             model: Model::sequential_of(DType::I32, [20])
-                .layer(Embedding::new(40, 16))
-                .layer(LSTM::new(24).return_sequences())
+                .layer(Embedding::new(40, 64))
+                .layer(LSTM::new(96).return_sequences())
                 .layer(GlobalAvgPool1D::new())
                 .layer(Dense::new(3)),
             loss: std::sync::Arc::new(SparseCategoricalCrossEntropy::from_logits()),
@@ -120,11 +120,7 @@ impl Case {
     fn trainer(&self) -> Trainer {
         let trainer = Trainer::shared(self.model.clone(), self.loss.clone(), std::sync::Arc::new(Adam::new(0.01)));
         let trainer = trainer.unwrap().threads(2);
-        if self.loss.name().contains("sparse") {
-            trainer.metric(SparseCategoricalAccuracy::new()).unwrap()
-        } else {
-            trainer
-        }
+        if self.loss.name().contains("sparse") { trainer.metric(SparseCategoricalAccuracy::new()) } else { trainer }
     }
 
     fn train(&self, mut trainer: Trainer) -> Result<(Vec<(String, Tensor)>, f64, usize), Error> {
@@ -144,12 +140,19 @@ fn smallest(case: &Case, techniques: Techniques) -> plimsoll::Bytes {
     }
 }
 
+/// One after the other: the limit is the whole process's.
 #[test]
+fn slices_leave_the_numbers_as_they_are() {
+    slices_that_the_planner_chooses_change_no_bit();
+    slices_that_a_user_asks_for_give_the_same_numbers();
+}
+
 fn slices_that_the_planner_chooses_change_no_bit() {
     for case in cases() {
         let (weights, loss, _) = case.train(case.trainer()).unwrap();
         let split_only = Techniques { recompute: false, spill: false, ..Techniques::ALL };
-        let least = smallest(&case, split_only);
+        // What was measured of this process moves a little while it goes on.
+        let least = smallest(&case, split_only) + plimsoll::Bytes::kib(512);
         let trainer = case.trainer().techniques(split_only).memory_limit(least);
         let (cut_weights, cut_loss, slices) = case.train(trainer).unwrap();
         println!("{}: {slices} slices within {least}", case.name);
@@ -161,7 +164,6 @@ fn slices_that_the_planner_chooses_change_no_bit() {
     }
 }
 
-#[test]
 fn slices_that_a_user_asks_for_give_the_same_numbers() {
     for case in cases() {
         let (weights, ..) = case.train(case.trainer()).unwrap();

@@ -1,7 +1,7 @@
 //! From model, loss, metrics and optimizer to planned steps. Next: `fit.rs`.
 
 use super::Trainer;
-use super::limit::{Keeps, Room, smallest_arena};
+use super::limit::Keeps;
 use crate::data::{Field, FieldKind};
 use crate::error::Error;
 use crate::init::Initializer;
@@ -9,9 +9,9 @@ use crate::losses;
 use crate::optimizers::{self, Hyper};
 use crate::trace::{Mode, Role, Trace, Variable, Variables};
 use crate::weights;
-use plimsoll_exec::{Engine, ProgramId};
+use plimsoll_exec::{Engine, ProgramId, Settings};
 use plimsoll_graph::{Graph, Value};
-use plimsoll_plan::{Explanation, Options, Plan, PlanError, StateLayout, plan};
+use plimsoll_plan::{Choice, Options, Plan, StateLayout, plan};
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
 use std::path::Path;
 
@@ -38,6 +38,10 @@ pub(super) struct Compiled {
 impl Compiled {
     pub fn find(&self, key: &StepKey) -> Option<ProgramId> {
         self.steps.iter().position(|k| k == key)
+    }
+
+    pub fn plans(&self) -> Vec<&Plan> {
+        (0..self.steps.len()).map(|program| self.engine.plan(program)).collect()
     }
 
     pub fn weights(&self, variables: &Variables) -> Result<Vec<(String, Tensor)>, Error> {
@@ -110,19 +114,18 @@ impl Trainer {
             }
         }
         let graphs = keys.iter().map(|key| self.trace(key)).collect::<Result<Vec<Graph>, Error>>()?;
-        let layout = layout(&self.variables);
         if let Some(compiled) = &mut self.compiled {
             // The arena goes before planning, which needs memory of its own.
             compiled.steps.clear();
             compiled.engine.set_plans(Vec::new())?;
         }
-        let room = self.room(&graphs, &layout, keeps)?;
-        let plans = self.plans(&graphs, &layout, &room)?;
+        let room = self.room(&graphs, keeps)?;
+        let Choice { layout, plans } = self.choose(keys, &graphs, &room)?;
         drop(graphs);
-        self.take(&room, &plans)?;
         match &mut self.compiled {
             None => {
-                let engine = Engine::open(&self.budget, &layout, plans, self.threads)?;
+                let settings = Settings { threads: self.threads, spill_dir: self.spill_dir() };
+                let engine = Engine::open(&self.budget, &layout, plans, settings)?;
                 let mut compiled = Compiled { engine, steps: keys.to_vec() };
                 initialize(&mut compiled.engine, &self.variables, self.seed, |_| true)?;
                 self.compiled = Some(compiled);
@@ -139,36 +142,6 @@ impl Trainer {
             }
         }
         Ok((0..keys.len()).collect())
-    }
-
-    /// Plans steps, all within the memory limit if there is one.
-    fn plans(&self, graphs: &[Graph], layout: &StateLayout, room: &Room) -> Result<Vec<Plan>, Error> {
-        let mut options = Options { threads: self.threads, ..Options::default() };
-        let Some(limit) = room.limit else {
-            return graphs.iter().map(|g| Ok(plan(g, layout, &options)?)).collect();
-        };
-        options.limit = Some(room.fixed.arena_within(limit).0);
-        // The limit must do for all steps: the one that needs most is told.
-        let mut refusal: Option<(u64, u64, Box<Explanation>)> = None;
-        let mut plans = Vec::with_capacity(graphs.len());
-        for graph in graphs {
-            match plan(graph, layout, &options) {
-                Ok(plan) => plans.push(plan),
-                Err(PlanError::DoesNotFit { smallest, unlimited, peak, .. }) => {
-                    if refusal.as_ref().is_none_or(|r| r.0 < smallest) {
-                        refusal = Some((smallest, unlimited, peak));
-                    }
-                }
-                Err(other) => return Err(other.into()),
-            }
-        }
-        let Some((smallest, unlimited, peak)) = refusal else { return Ok(plans) };
-        let fits = |arena| {
-            let options = Options { limit: Some(arena), ..options.clone() };
-            graphs.iter().all(|g| plan(g, layout, &options).is_ok())
-        };
-        let smallest = smallest_arena(smallest, fits);
-        Err(Error::WouldNotFit(Box::new(room.refusal(limit, smallest, unlimited, *peak))))
     }
 
     /// Makes sure that the model's own states exist.

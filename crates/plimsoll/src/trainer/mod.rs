@@ -4,6 +4,7 @@
 //! loss, metrics and optimizer become one graph, the graph a plan) and `fit.rs` (rows become inputs, steps run, figures are
 //! read).
 
+mod choose;
 mod compile;
 mod fit;
 mod interrupt;
@@ -11,6 +12,7 @@ mod limit;
 mod profile;
 mod summary;
 
+pub use choose::Techniques;
 pub use fit::{Fit, History};
 pub use limit::{Fixed, HostTooSmall, MemoryGrew, WouldNotFit};
 pub use profile::{OpTime, Profile};
@@ -27,9 +29,9 @@ use crate::trace::Variables;
 use compile::Compiled;
 use limit::LoadLine;
 use plimsoll_budget::{Budget, Limit, Reservation};
-use plimsoll_plan::Plan;
+use plimsoll_plan::{CostModel, Plan};
 use plimsoll_tensor::Tensor;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// An output's loss with its weight in the total.
@@ -83,6 +85,13 @@ pub struct Trainer {
     /// What the user set, or why it cannot be understood.
     limit: Result<Option<Limit>, String>,
     sounding: bool,
+    techniques: Techniques,
+    /// Slices of a batch that the user asked for.
+    slices: Option<usize>,
+    /// Where the spill file may be; the temporary directory if the user named none.
+    spill_dir: Option<PathBuf>,
+    /// What ops cost on this machine, once it was measured.
+    costs: Option<CostModel>,
     /// What the steps at hand take besides states, arena and library.
     runtime: Option<Reservation>,
     /// Results and copies that are being made.
@@ -126,6 +135,10 @@ impl Trainer {
             shared_budget: false,
             limit: Ok(None),
             sounding: true,
+            techniques: Techniques::ALL,
+            slices: None,
+            spill_dir: None,
+            costs: None,
             runtime: None,
             results: None,
             line: None,
