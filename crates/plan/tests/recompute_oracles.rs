@@ -203,7 +203,7 @@ fn chain_optimum(n: usize, slots: usize) -> Option<u64> {
     for l in 0..=n {
         for s in 1..=slots {
             let splits = 1..l;
-            let room = |j: &usize| 1 + passing(*j) <= s;
+            let room = |j: &usize| passing(*j) < s;
             back[l][s] = match l {
                 0 => Some(0),
                 1 => (s >= 2).then_some(0),
