@@ -116,7 +116,8 @@ impl Trainer {
         let Some(limit) = room.limit else {
             return graphs.iter().map(|g| Ok(plan(g, layout, &options)?)).collect();
         };
-        options.limit = Some(room.fixed.arena_within(limit).0);
+        let too_low = limit < room.fixed.floor();
+        options.limit = Some(if too_low { 0 } else { room.fixed.arena_within(limit).0 });
         // The limit must do for all steps: the one that needs most is told.
         let mut refusal: Option<(u64, u64, Box<Explanation>)> = None;
         let mut plans = Vec::with_capacity(graphs.len());
@@ -136,7 +137,7 @@ impl Trainer {
             let options = Options { limit: Some(arena), ..options.clone() };
             graphs.iter().all(|g| plan(g, layout, &options).is_ok())
         };
-        let smallest = smallest_arena(smallest, fits);
+        let smallest = smallest_arena(smallest, graphs, fits);
         Err(Error::WouldNotFit(Box::new(room.refusal(limit, smallest, unlimited, *peak))))
     }
 

@@ -30,6 +30,13 @@ const HEAP: Bytes = Bytes::kib(256);
 /// Heap memory of the plans of a traced node, with room for one that runs twice.
 const HEAP_OF_A_NODE: Bytes = Bytes(3 << 10);
 
+/// Heap memory that planning takes for a while, before there is an arena: so much for a traced node (measured: up to 4.6 KiB
+/// where values are computed up to four times, with 1430 nodes).
+const PLANNING_OF_A_NODE: Bytes = Bytes::kib(6);
+
+/// Graphs up to this size are planned once more to find that a smaller limit does not do.
+const SMALL_GRAPH: usize = 1000;
+
 /// What the kernel holds for a thread (its stack), and for a core (memory it takes ahead of need). A control group counts
 /// both.
 const KERNEL_OF_A_THREAD: Bytes = Bytes::kib(16);
@@ -78,6 +85,8 @@ pub struct Fixed {
     pub results: Bytes,
     /// What others hold in the same budget.
     pub others: Bytes,
+    /// What planning takes, before there are states and an arena: not in the sum, but a limit must have room for it.
+    pub planning: Bytes,
 }
 
 impl Fixed {
@@ -93,9 +102,14 @@ impl Fixed {
         Bytes(arena / GRAIN.0 * GRAIN.0)
     }
 
+    /// The least limit under which there can be a plan.
+    pub(super) fn floor(&self) -> Bytes {
+        self.process + self.others + self.planning
+    }
+
     /// The limit under which an arena of so many whole [`GRAIN`]s is had, here and in another process.
     fn limit_for(&self, arena: Bytes) -> Bytes {
-        self.total() + with_tables(arena) + Bytes(GRAIN.0 / 2)
+        self.floor().max(self.total() + with_tables(arena)) + Bytes(GRAIN.0 / 2)
     }
 }
 
@@ -107,7 +121,7 @@ fn with_tables(bytes: Bytes) -> Bytes {
 
 impl fmt::Display for Fixed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fixed { states, process, library, runtime, results, others } = self;
+        let Fixed { states, process, library, runtime, results, others, .. } = self;
         write!(f, "states {states}, the process so far {process}, matrix products {library}, runtime {runtime}")?;
         for (what, bytes) in [("results", results), ("others in this budget", others)] {
             if *bytes > Bytes::ZERO {
@@ -247,15 +261,16 @@ impl Room {
 /// The smallest arena for which `fits` says yes, in whole [`GRAIN`]s, near one that was found.
 ///
 /// Planners search, so what fits in some memory may not be found again in a little more. What is told must be true: it was
-/// tried, and so was one step less.
-pub(super) fn smallest_arena(found: u64, fits: impl Fn(u64) -> bool) -> Bytes {
+/// tried, and for graphs that are planned quickly so was one step less.
+pub(super) fn smallest_arena(found: u64, graphs: &[Graph], fits: impl Fn(u64) -> bool) -> Bytes {
     const TRIES: u64 = 32;
+    let is_small = graphs.iter().map(|g| g.nodes().count()).sum::<usize>() <= SMALL_GRAPH;
     let mut grains = found.div_ceil(GRAIN.0);
     let most = grains + TRIES;
     while grains < most && !fits(grains * GRAIN.0) {
         grains += 1;
     }
-    while grains > 0 && fits((grains - 1) * GRAIN.0) {
+    while is_small && grains > 0 && fits((grains - 1) * GRAIN.0) {
         grains -= 1;
     }
     Bytes(grains * GRAIN.0)
@@ -337,7 +352,8 @@ impl Trainer {
             + TABLES
             + Bytes(process.0 / 512);
         let results = self.results_bytes(graphs.first(), keeps);
-        let fixed = Fixed { states, process, library, runtime, results, others };
+        let planning = HEAP + Bytes(PLANNING_OF_A_NODE.0 * n_nodes as u64);
+        let fixed = Fixed { states, process, library, runtime, results, others, planning };
         Ok(Room { limits, limit, fixed, files })
     }
 
