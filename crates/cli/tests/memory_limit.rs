@@ -49,7 +49,11 @@ fn the_variable_counts_when_the_option_is_absent() {
     };
     let refused = demo("3MiB", &[]);
     assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
-    assert!(stderr(&refused).contains("limited by   3 MiB (environment, PLIMSOLL_MEMORY_LIMIT)"), "{}", stderr(&refused));
+    assert!(
+        stderr(&refused).contains("limited by   3 MiB (environment, PLIMSOLL_MEMORY_LIMIT)"),
+        "{}",
+        stderr(&refused)
+    );
     let option = demo("3MiB", &["--memory-limit", "50%"]);
     assert_eq!(option.status.code(), Some(0), "{}", stderr(&option));
     let bad = demo("lots", &[]);

@@ -4,7 +4,6 @@
 use plimsoll_budget::Budget;
 use plimsoll_exec::Engine;
 use plimsoll_graph::{Graph, gradients};
-use plimsoll_kernels::gemm;
 use plimsoll_plan::{Options, StateLayout, plan};
 use plimsoll_tensor::{DType, TensorType};
 use std::alloc::{GlobalAlloc, Layout, System};

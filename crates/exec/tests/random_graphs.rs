@@ -6,7 +6,6 @@
 use plimsoll_budget::Budget;
 use plimsoll_exec::Engine;
 use plimsoll_graph::{Graph, Value, gradients, interpret};
-use plimsoll_kernels::gemm;
 use plimsoll_plan::{Options, Plan, PlanError, StateLayout, plan};
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
 

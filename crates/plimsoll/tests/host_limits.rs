@@ -10,7 +10,8 @@ use plimsoll::losses::MeanSquaredError;
 use plimsoll::model::Model;
 use plimsoll::optimizers::Adam;
 use plimsoll::trainer::{Fit, Trainer};
-use plimsoll::{DType, Error, Tensor};
+use plimsoll::{Bytes, DType, Error, Tensor};
+use plimsoll_exec::sound;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -21,6 +22,9 @@ const VARIABLE: &str = "PLIMSOLL_TEST_LIMIT";
 #[test]
 fn child() {
     let Ok(limit) = std::env::var(VARIABLE) else { return };
+    if let Some(mib) = limit.strip_prefix("sound ") {
+        return println!("\nSOUNDING {:?}", sound(Bytes::mib(mib.parse().unwrap()), Bytes::ZERO));
+    }
     let n = 8192;
     let mut model = Model::sequential([64]);
     for _ in 0..16 {
@@ -48,7 +52,12 @@ fn command(limit: &str) -> Command {
 #[track_caller]
 fn check(output: Output, expected: &[&str]) {
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "ended with {:?}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "ended with {:?}: {text}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
     for words in expected {
         assert!(text.contains(words), "'{words}' should stand in: {text}");
     }
@@ -114,6 +123,17 @@ fn a_run_fits_into_a_group_that_is_found() {
     let Some(group) = Group::new(None, "fits", Some(110)) else { return println!("no control groups here") };
     // Without a limit of its own it takes more; the group's limit is found and kept, and sounding finds the memory there.
     check(group.run(command("found")), &["RAN under 110 MiB (cgroup v1, "]);
+}
+
+/// The kernel kills in a group instead of refusing: it kills the child of a sounding, not the process that asked.
+#[test]
+fn sounding_finds_what_cannot_be_seen() {
+    let Some(group) = Group::new(None, "sounding", Some(60)) else { return println!("no control groups here") };
+    for (mib, expected) in
+        [("20", "SOUNDING Found"), ("50", "SOUNDING Found"), ("60", "SOUNDING Killed"), ("300", "SOUNDING Killed")]
+    {
+        check(group.run(command(&format!("sound {mib}"))), &[expected]);
+    }
 }
 
 fn with_limit(resource: libc::__rlimit_resource_t, bytes: u64) -> Output {
