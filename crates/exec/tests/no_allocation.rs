@@ -1,10 +1,13 @@
 //! From the second step on the engine allocates nothing; the GEMM library's packing buffers are the one exception, and
 //! stay below the bound that the budget holds for them.
 
+mod by_hand;
+
+use by_hand::{directory, through_file};
 use plimsoll_budget::Budget;
-use plimsoll_exec::Engine;
+use plimsoll_exec::{Engine, Settings};
 use plimsoll_graph::{Graph, gradients};
-use plimsoll_plan::{Options, StateLayout, plan};
+use plimsoll_plan::{Options, Plan, StateLayout, plan};
 use plimsoll_tensor::{DType, TensorType};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,9 +41,17 @@ static ALLOCATOR: Counting = Counting;
 
 /// Runs a graph three times and gives the allocations, bytes kept and peak bytes of the last two runs.
 fn measure(g: &Graph, threads: usize) -> (usize, isize, usize) {
+    measure_plan(g, plain(g, threads))
+}
+
+fn plain(g: &Graph, threads: usize) -> Plan {
     let state = StateLayout::new(g.states().map(|(v, n)| (n, *g.ty(v))));
-    let planned = plan(g, &state, &Options { threads, ..Options::default() }).unwrap();
-    let mut engine = Engine::open(&Budget::unlimited(), &state, vec![planned], threads).unwrap();
+    plan(g, &state, &Options { threads, ..Options::default() }).unwrap()
+}
+
+fn measure_plan(g: &Graph, planned: Plan) -> (usize, isize, usize) {
+    let settings = Settings::from(planned.threads).spill_dir(directory());
+    let mut engine = Engine::open(&Budget::unlimited(), &planned.state.clone(), vec![planned], settings).unwrap();
     let mut step = || {
         for (v, name) in g.inputs() {
             if g.dtype(v) == DType::F32 {
@@ -107,6 +118,10 @@ fn steps_allocate_nothing() {
     for threads in [1, 2] {
         let (calls, kept, _) = measure(&without_products(), threads);
         assert_eq!((calls, kept), (0, 0), "{threads} threads");
+        // The same with every value going through a file, and the state living there.
+        let moved = through_file(&plain(&without_products(), threads), |_| true);
+        let (calls, kept, _) = measure_plan(&without_products(), moved);
+        assert_eq!((calls, kept), (0, 0), "{threads} threads, through a file");
         let (calls, kept, peak) = measure(&with_products(), threads);
         assert_eq!(kept, 0, "{threads} threads keep bytes of matrix products");
         let bound = with_products().packing().bytes(threads);

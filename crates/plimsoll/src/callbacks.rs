@@ -41,7 +41,10 @@ pub trait Training {
     /// Overrides the optimizer's schedule from the next step on.
     fn set_learning_rate(&mut self, rate: f64);
     /// Copies of all weights and statistics.
-    fn current_weights(&self) -> Vec<(String, Tensor)>;
+    ///
+    /// # Errors
+    /// When those that live in a file cannot be read.
+    fn current_weights(&self) -> Result<Vec<(String, Tensor)>, Error>;
     /// Sets weights and statistics.
     ///
     /// # Errors
@@ -230,7 +233,7 @@ impl Callback for EarlyStopping {
         if self.watch.see(logs)? && self.restore_best {
             // The old ones go first, so that there are never two copies.
             self.best_weights.clear();
-            self.best_weights = training.current_weights();
+            self.best_weights = training.current_weights()?;
         }
         Ok(if self.watch.waited > self.patience { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }

@@ -8,6 +8,7 @@ use crate::callbacks::{Callback, Logs, Training};
 use crate::data::{Permutation, Rows};
 use crate::error::Error;
 use crate::trace::{Mode, Role, Variables};
+use crate::weights;
 use plimsoll_exec::ProgramId;
 use plimsoll_tensor::Tensor;
 use std::collections::BTreeMap;
@@ -396,8 +397,8 @@ impl Training for Trainer {
         self.rate = Some(rate);
     }
 
-    fn current_weights(&self) -> Vec<(String, Tensor)> {
-        self.compiled.as_ref().map(|c| c.weights(&self.variables)).unwrap_or_default()
+    fn current_weights(&self) -> Result<Vec<(String, Tensor)>, Error> {
+        self.compiled.as_ref().map_or(Ok(Vec::new()), |c| c.weights(&self.variables))
     }
 
     fn replace_weights(&mut self, weights: &[(String, Tensor)]) -> Result<(), Error> {
@@ -405,7 +406,7 @@ impl Training for Trainer {
     }
 
     fn write_weights(&self, path: &Path) -> Result<(), Error> {
-        self.compiled.as_ref().map_or(Ok(()), |c| c.save_weights(path, &self.variables))
+        self.compiled.as_ref().map_or_else(|| weights::save(path, &[]), |c| c.save(&self.variables, path))
     }
 
     fn engine_bytes(&self) -> u64 {

@@ -18,7 +18,7 @@ use plimsoll_exec::{ArenaError, ProgramId, Sounding, sound};
 use plimsoll_graph::Graph;
 use plimsoll_kernels::gemm::Packing;
 use plimsoll_kernels::pool::STACK_BYTES;
-use plimsoll_plan::{Explanation, Plan, StateLayout};
+use plimsoll_plan::{Choice, Explanation};
 use std::fmt;
 
 /// Stack and heap memory that a thread touches by being there.
@@ -27,15 +27,15 @@ const THREAD: Bytes = Bytes::kib(64);
 /// Heap memory of histories, logs and messages.
 const HEAP: Bytes = Bytes::kib(256);
 
-/// Heap memory of the plans of a traced node, with room for one that runs twice.
-const HEAP_OF_A_NODE: Bytes = Bytes(3 << 10);
+/// Heap memory of a node of a plan, with room for some that run twice.
+pub(super) const HEAP_OF_A_NODE: Bytes = Bytes(2 << 10);
+
+/// What is left of tracing a node, in a heap that never gives back all that was freed.
+const HEAP_OF_TRACING: Bytes = Bytes(1 << 10);
 
 /// Heap memory that planning takes for a while, before there is an arena: so much for a traced node (measured: up to 4.6 KiB
 /// where values are computed up to four times, with 1430 nodes).
 const PLANNING_OF_A_NODE: Bytes = Bytes::kib(6);
-
-/// Graphs up to this size are planned once more to find that a smaller limit does not do.
-const SMALL_GRAPH: usize = 1000;
 
 /// What the kernel holds for a thread (its stack), and for a core (memory it takes ahead of need). A control group counts
 /// both.
@@ -70,11 +70,9 @@ pub(super) struct Keeps {
     pub rows_of_results: usize,
 }
 
-/// The parts of a limit that are taken before the arena gets any.
+/// The parts of a limit that are taken before states and arena get any.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fixed {
-    /// Weights, moments, statistics and metrics.
-    pub states: Bytes,
     /// What the process holds already, without what is reserved: code, heap, the caller's data.
     pub process: Bytes,
     /// What matrix products pack, at most.
@@ -92,24 +90,29 @@ pub struct Fixed {
 impl Fixed {
     /// The sum.
     pub fn total(&self) -> Bytes {
-        self.states + self.process + self.library + self.runtime + self.results + self.others
+        self.process + self.library + self.runtime + self.results + self.others
     }
 
-    /// The largest arena under a limit, in whole [`GRAIN`]s.
-    pub(super) fn arena_within(&self, limit: Bytes) -> Bytes {
-        let pages = limit.saturating_sub(self.total()).0 / PAGE;
-        let arena = pages.saturating_sub(1) * ENTRIES / (ENTRIES + 1) * PAGE;
-        Bytes(arena / GRAIN.0 * GRAIN.0)
+    /// What is left for states and arena under a limit, in whole [`GRAIN`]s.
+    pub(super) fn space_within(&self, limit: Bytes) -> Bytes {
+        if limit < self.floor() {
+            return Bytes::ZERO;
+        }
+        // Two mappings, each of which may begin and end inside a page table and a page.
+        let pages = (limit.saturating_sub(self.total()).0 / PAGE).saturating_sub(4);
+        let space = pages * ENTRIES / (ENTRIES + 1) * PAGE;
+        Bytes(space / GRAIN.0 * GRAIN.0)
     }
 
     /// The least limit under which there can be a plan.
-    pub(super) fn floor(&self) -> Bytes {
+    fn floor(&self) -> Bytes {
         self.process + self.others + self.planning
     }
 
-    /// The limit under which an arena of so many whole [`GRAIN`]s is had, here and in another process.
-    fn limit_for(&self, arena: Bytes) -> Bytes {
-        self.floor().max(self.total() + with_tables(arena)) + Bytes(GRAIN.0 / 2)
+    /// The limit under which so many bytes are left for states and arena, here and in another process.
+    fn limit_for(&self, space: Bytes) -> Bytes {
+        let space = Bytes(space.0.next_multiple_of(GRAIN.0));
+        self.floor().max(self.total() + with_tables(space) + Bytes(3 * PAGE)) + Bytes(GRAIN.0 / 2)
     }
 }
 
@@ -121,8 +124,8 @@ fn with_tables(bytes: Bytes) -> Bytes {
 
 impl fmt::Display for Fixed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fixed { states, process, library, runtime, results, others, .. } = self;
-        write!(f, "states {states}, the process so far {process}, matrix products {library}, runtime {runtime}")?;
+        let Fixed { process, library, runtime, results, others, .. } = self;
+        write!(f, "the process so far {process}, matrix products {library}, runtime {runtime}")?;
         for (what, bytes) in [("results", results), ("others in this budget", others)] {
             if *bytes > Bytes::ZERO {
                 write!(f, ", {what} {bytes}")?;
@@ -243,37 +246,19 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// The refusal of steps whose smallest arena is known.
-    pub fn refusal(&self, limit: Bytes, smallest: Bytes, unlimited: u64, peak: Explanation) -> WouldNotFit {
+    /// The refusal of steps that need at least so much for states and arena.
+    pub fn refusal(&self, limit: Bytes, smallest: Bytes, unlimited: Bytes, peak: Explanation) -> WouldNotFit {
         let by_host = self.limits.binding().filter(|b| b.source != Source::User);
         WouldNotFit {
             limit,
             source: by_host.map(ToString::to_string),
             asked: self.limits.wanted.filter(|_| self.limits.shortfall() > Bytes::ZERO),
             smallest: self.fixed.limit_for(smallest),
-            unlimited: self.fixed.limit_for(Bytes(unlimited.next_multiple_of(GRAIN.0))),
+            unlimited: self.fixed.limit_for(unlimited),
             fixed: self.fixed.clone(),
             peak,
         }
     }
-}
-
-/// The smallest arena for which `fits` says yes, in whole [`GRAIN`]s, near one that was found.
-///
-/// Planners search, so what fits in some memory may not be found again in a little more. What is told must be true: it was
-/// tried, and for graphs that are planned quickly so was one step less.
-pub(super) fn smallest_arena(found: u64, graphs: &[Graph], fits: impl Fn(u64) -> bool) -> Bytes {
-    const TRIES: u64 = 32;
-    let is_small = graphs.iter().map(|g| g.nodes().count()).sum::<usize>() <= SMALL_GRAPH;
-    let mut grains = found.div_ceil(GRAIN.0);
-    let most = grains + TRIES;
-    while grains < most && !fits(grains * GRAIN.0) {
-        grains += 1;
-    }
-    while is_small && grains > 0 && fits((grains - 1) * GRAIN.0) {
-        grains -= 1;
-    }
-    Bytes(grains * GRAIN.0)
 }
 
 impl Trainer {
@@ -318,7 +303,7 @@ impl Trainer {
     }
 
     /// The limit and what of it is taken, with the arena of earlier steps given back.
-    pub(super) fn room(&mut self, graphs: &[Graph], layout: &StateLayout, keeps: Keeps) -> Result<Room, Error> {
+    pub(super) fn room(&mut self, graphs: &[Graph], keeps: Keeps) -> Result<Room, Error> {
         let limits = self.limits()?;
         let limit = limits.limit;
         if !self.shared_budget {
@@ -344,16 +329,15 @@ impl Trainer {
         let n_nodes: usize = graphs.iter().map(|g| g.nodes().count()).sum();
         let threads = self.threads as u64;
         let n_cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-        let states = with_tables(Bytes(layout.bytes()));
         let runtime = HEAP
-            + Bytes(HEAP_OF_A_NODE.0 * n_nodes as u64)
+            + Bytes(HEAP_OF_TRACING.0 * n_nodes as u64)
             + Bytes((THREAD.0 + KERNEL_OF_A_THREAD.0) * threads)
             + Bytes(KERNEL_OF_A_CORE.0 * n_cores.min(threads + 1))
             + TABLES
             + Bytes(process.0 / 512);
         let results = self.results_bytes(graphs.first(), keeps);
         let planning = HEAP + Bytes(PLANNING_OF_A_NODE.0 * n_nodes as u64);
-        let fixed = Fixed { states, process, library, runtime, results, others, planning };
+        let fixed = Fixed { process, library, runtime, results, others, planning };
         Ok(Room { limits, limit, fixed, files })
     }
 
@@ -385,18 +369,19 @@ impl Trainer {
     }
 
     /// Reserves what these plans take besides states, arena and library, once it is known that the memory is there.
-    pub(super) fn take(&mut self, room: &Room, plans: &[Plan]) -> Result<(), Error> {
+    pub(super) fn take(&mut self, room: &Room, choice: &Choice) -> Result<(), Error> {
         give_back_heap();
-        let arena = Bytes(plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0));
         let Some(limit) = room.limit else { return Ok(()) };
+        let space = Bytes(choice.bytes(0));
         let mapped = self.compiled.as_ref().map_or(Bytes::ZERO, |c| c.engine.bytes());
-        let needed = (room.fixed.states + arena + room.fixed.library).saturating_sub(mapped);
-        self.sound(room, limit, needed)?;
-        let tables = with_tables(arena).saturating_sub(arena) + room.fixed.states.saturating_sub(states_of(plans));
+        self.sound(room, limit, (space + room.fixed.library).saturating_sub(mapped))?;
+        let tables = with_tables(space).saturating_sub(space);
+        let nodes: usize = choice.plans.iter().map(|p| p.graph.nodes().len()).sum();
+        let plans = Bytes(HEAP_OF_A_NODE.0 * nodes as u64);
         let reserve = |name: &str, bytes: Bytes| {
             self.budget.account(name).reserve(bytes).map_err(|e| Error::Exec(ArenaError::from(e).into()))
         };
-        self.runtime = Some(reserve("runtime", room.fixed.runtime + tables)?);
+        self.runtime = Some(reserve("runtime", room.fixed.runtime + tables + plans)?);
         self.results = Some(reserve("results", room.fixed.results)?);
         self.line = Some(LoadLine { limit, files: room.files, measured: Bytes::ZERO });
         Ok(())
@@ -439,10 +424,6 @@ impl Trainer {
             "after epoch {epoch} the process holds {measured} of {limit}, {more} more than planned: something else takes memory"
         )))
     }
-}
-
-fn states_of(plans: &[Plan]) -> Bytes {
-    Bytes(plans.first().map_or(0, |p| p.state.bytes()))
 }
 
 /// The anonymous memory of the process that nobody reserved.

@@ -4,6 +4,7 @@
 //! loss, metrics and optimizer become one graph, the graph a plan) and `fit.rs` (rows become inputs, steps run, figures are
 //! read).
 
+mod choose;
 mod compile;
 mod fit;
 mod interrupt;
@@ -11,6 +12,7 @@ mod limit;
 mod profile;
 mod summary;
 
+pub use choose::Techniques;
 pub use fit::{Fit, History};
 pub use limit::{Fixed, HostTooSmall, MemoryGrew, WouldNotFit};
 pub use profile::{OpTime, Profile};
@@ -23,14 +25,13 @@ use crate::losses::Loss;
 use crate::metrics::Metric;
 use crate::model::Model;
 use crate::optimizers::{Optimizer, UpdateOptions};
-use crate::trace::{Role, Variables};
-use crate::weights;
+use crate::trace::Variables;
 use compile::Compiled;
 use limit::LoadLine;
 use plimsoll_budget::{Budget, Limit, Reservation};
-use plimsoll_plan::Plan;
+use plimsoll_plan::{CostModel, Plan};
 use plimsoll_tensor::Tensor;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// An output's loss with its weight in the total.
@@ -84,6 +85,13 @@ pub struct Trainer {
     /// What the user set, or why it cannot be understood.
     limit: Result<Option<Limit>, String>,
     sounding: bool,
+    techniques: Techniques,
+    /// Slices of a batch that the user asked for.
+    slices: Option<usize>,
+    /// Where the spill file may be; the temporary directory if the user named none.
+    spill_dir: Option<PathBuf>,
+    /// What ops cost on this machine, once it was measured.
+    costs: Option<CostModel>,
     /// What the steps at hand take besides states, arena and library.
     runtime: Option<Reservation>,
     /// Results and copies that are being made.
@@ -127,6 +135,10 @@ impl Trainer {
             shared_budget: false,
             limit: Ok(None),
             sounding: true,
+            techniques: Techniques::ALL,
+            slices: None,
+            spill_dir: None,
+            costs: None,
             runtime: None,
             results: None,
             line: None,
@@ -259,7 +271,7 @@ impl Trainer {
     /// When the model cannot be traced.
     pub fn weights(&mut self) -> Result<Vec<(String, Tensor)>, Error> {
         self.ensure_states()?;
-        Ok(self.compiled.as_ref().expect("made above").weights(&self.variables))
+        self.compiled.as_ref().expect("made above").weights(&self.variables)
     }
 
     /// Sets weights and statistics by name; those that are not named stay.
@@ -271,39 +283,24 @@ impl Trainer {
         self.compiled.as_mut().expect("made above").set_weights(&self.variables, weights)
     }
 
-    /// Writes weights and statistics to a safetensors file: to a temporary name, synced, renamed.
+    /// Writes weights and statistics to a safetensors file: to a temporary name, synced, renamed. No copy of them is made in
+    /// memory.
     ///
     /// # Errors
     /// When the file cannot be written; an old file is then still whole.
     pub fn save_weights(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
         self.ensure_states()?;
-        self.compiled.as_ref().expect("made above").save_weights(path.as_ref(), &self.variables)
+        self.compiled.as_ref().expect("made above").save(&self.variables, path.as_ref())
     }
 
     /// Reads weights and statistics from a safetensors file. All must be there, with the right shapes.
     ///
     /// # Errors
-    /// When the file is damaged or is of another model: the message names the file, the weight and both shapes.
+    /// When the file is damaged or is of another model: the message names the file, the weight and both shapes, and nothing
+    /// has changed. When the disk fails while weights are read, those before are new and the rest old.
     pub fn load_weights(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let path = path.as_ref();
-        let loaded = weights::load(path)?;
         self.ensure_states()?;
-        for variable in self.variables.iter().filter(|v| matches!(v.role, Role::Weight | Role::Statistic)) {
-            match loaded.iter().find(|(name, _)| *name == variable.name) {
-                None => return Err(Error::file(path, format!("has no '{}', which the model needs", variable.name))),
-                Some((name, tensor)) if *tensor.ty() != variable.ty => {
-                    let message = format!("'{name}' is {}, but the model's is {}", tensor.ty(), variable.ty);
-                    return Err(Error::file(path, message));
-                }
-                _ => (),
-            }
-        }
-        let known =
-            |name: &str| self.variables.get(name).is_some_and(|v| matches!(v.role, Role::Weight | Role::Statistic));
-        if let Some((name, _)) = loaded.iter().find(|(name, _)| !known(name)) {
-            return Err(Error::file(path, format!("has '{name}', which the model does not have")));
-        }
-        self.set_weights(&loaded)
+        self.compiled.as_mut().expect("made above").load(&self.variables, path.as_ref())
     }
 
     /// The figures on some data, without training: `loss` and metrics.
