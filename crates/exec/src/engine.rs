@@ -7,7 +7,7 @@ use plimsoll_budget::{Budget, Bytes, Reservation};
 use plimsoll_graph::op::spill::{Spill, Transfer};
 use plimsoll_graph::{Io, NodeId, OpDef, Operand, RunError, Value};
 use plimsoll_kernels::Pool;
-use plimsoll_kernels::gemm::Packing;
+use plimsoll_kernels::gemm::{self, Packing};
 use plimsoll_plan::{Place, Plan, StateLayout};
 use plimsoll_tensor::{DType, Element, Tensor, TensorType, bf16, f16};
 use std::ops::Range;
@@ -177,6 +177,8 @@ impl Engine {
         let library = Bytes::from(packing.bytes(self.pool.threads()));
         // What the library has taken it keeps, whatever plans come next.
         self.library.resize(library.max(self.library.bytes())).map_err(ArenaError::from)?;
+        packing.prepare();
+        self.settle();
         let fits = bytes == self.scratch.bytes() as u64;
         if !fits {
             // The old one goes first, so that both never stand side by side.
@@ -242,6 +244,14 @@ impl Engine {
     /// What the library for matrix products may hold besides.
     pub fn library_bytes(&self) -> Bytes {
         self.library.bytes()
+    }
+
+    /// Prepares the calling thread's heap for a series of runs: to be called after other work in this thread that allocates
+    /// and before the runs, so that what the library packs stays within [`Engine::library_bytes`].
+    pub fn settle(&self) {
+        if self.library.bytes() > Bytes::ZERO {
+            gemm::settle_heap();
+        }
     }
 
     /// The layout of the states.

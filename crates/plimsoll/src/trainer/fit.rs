@@ -214,6 +214,7 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Rows, mut options: Fit<'_>) 
             callback.on_epoch_begin(trainer, epoch)?;
         }
         trainer.reset_metrics()?;
+        trainer.settle();
         let order = options.shuffle.then(|| Permutation::new(data.len(), trainer.seed, trainer.epoch));
         for i in 0..n_batches {
             let (program, rows) = passes[0].batch(i, data.len());
@@ -269,6 +270,7 @@ pub(super) fn predict(trainer: &mut Trainer, data: &dyn Rows, batch_size: usize)
     let mut feeder = Feeder::new(data, batch_size);
     let n = data.len();
     let mut results: Vec<Tensor> = Vec::new();
+    trainer.settle();
     for i in 0..passes[0].n_batches(n) {
         let (program, rows) = passes[0].batch(i, n);
         let key = trainer.key();
@@ -297,6 +299,10 @@ fn set_key(compiled: &mut Compiled, program: ProgramId, key: [i64; 2]) {
 }
 
 impl Trainer {
+    fn settle(&self) {
+        self.compiled.as_ref().expect("compiled before").engine.settle();
+    }
+
     fn key(&self) -> [i64; 2] {
         [self.seed as i64, self.step as i64]
     }
@@ -346,6 +352,7 @@ impl Trainer {
 
     fn evaluation(&mut self, pass: &Pass, feeder: &mut Feeder<'_>) -> Result<(), Error> {
         let n = feeder.data.len();
+        self.settle();
         for i in 0..pass.n_batches(n) {
             let (program, rows) = pass.batch(i, n);
             let key = self.key();

@@ -34,6 +34,10 @@ pub(super) const HEAP_OF_A_NODE: Bytes = Bytes(2 << 10);
 /// What is left of tracing a node, in a heap that never gives back all that was freed.
 const HEAP_OF_TRACING: Bytes = Bytes(1 << 10);
 
+/// Heap memory that planning takes for a while, before there is an arena: so much for a traced node (measured: up to 4.6 KiB
+/// where values are computed up to four times, with 1430 nodes).
+const PLANNING_OF_A_NODE: Bytes = Bytes::kib(6);
+
 /// What the kernel holds for a thread (its stack), and for a core (memory it takes ahead of need). A control group counts
 /// both.
 const KERNEL_OF_A_THREAD: Bytes = Bytes::kib(16);
@@ -80,6 +84,8 @@ pub struct Fixed {
     pub results: Bytes,
     /// What others hold in the same budget.
     pub others: Bytes,
+    /// What planning takes, before there are states and an arena: not in the sum, but a limit must have room for it.
+    pub planning: Bytes,
 }
 
 impl Fixed {
@@ -90,16 +96,24 @@ impl Fixed {
 
     /// What is left for states and arena under a limit, in whole [`GRAIN`]s.
     pub(super) fn space_within(&self, limit: Bytes) -> Bytes {
+        if limit < self.floor() {
+            return Bytes::ZERO;
+        }
         // Two mappings, each of which may begin and end inside a page table and a page.
         let pages = (limit.saturating_sub(self.total()).0 / PAGE).saturating_sub(4);
         let space = pages * ENTRIES / (ENTRIES + 1) * PAGE;
         Bytes(space / GRAIN.0 * GRAIN.0)
     }
 
+    /// The least limit under which there can be a plan.
+    fn floor(&self) -> Bytes {
+        self.process + self.others + self.planning
+    }
+
     /// The limit under which so many bytes are left for states and arena, here and in another process.
     fn limit_for(&self, space: Bytes) -> Bytes {
         let space = Bytes(space.0.next_multiple_of(GRAIN.0));
-        self.total() + with_tables(space) + Bytes(3 * PAGE + GRAIN.0 / 2)
+        self.floor().max(self.total() + with_tables(space) + Bytes(3 * PAGE)) + Bytes(GRAIN.0 / 2)
     }
 }
 
@@ -111,7 +125,7 @@ fn with_tables(bytes: Bytes) -> Bytes {
 
 impl fmt::Display for Fixed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fixed { process, library, runtime, results, others } = self;
+        let Fixed { process, library, runtime, results, others, .. } = self;
         write!(f, "the process so far {process}, matrix products {library}, runtime {runtime}")?;
         for (what, bytes) in [("results", results), ("others in this budget", others)] {
             if *bytes > Bytes::ZERO {
@@ -332,7 +346,8 @@ impl Trainer {
             + TABLES
             + Bytes(process.0 / 512);
         let results = self.results_bytes(graphs.first(), keeps);
-        let fixed = Fixed { process, library, runtime, results, others };
+        let planning = HEAP + Bytes(PLANNING_OF_A_NODE.0 * n_nodes as u64);
+        let fixed = Fixed { process, library, runtime, results, others, planning };
         Ok(Room { limits, limit, fixed, files })
     }
 
