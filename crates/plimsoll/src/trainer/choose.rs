@@ -118,17 +118,20 @@ impl Trainer {
         let in_memory = Chooser::new(&steps, &states, &options)?;
         let found = in_memory.within(space)?;
         if !spill {
-            return found.map_or_else(|| Err(room.refusal(limit, in_memory.refusal(space)?)), Ok);
+            let choice = found.map_or_else(|| Err(room.refusal(limit, in_memory.refusal(space)?)), Ok)?;
+            return Ok(in_memory.finish(choice, space)?);
         }
         if let Some(choice) = found.as_ref().filter(|choice| is_cheap(choice)) {
-            return Ok(choice.clone());
+            return Ok(in_memory.finish(choice.clone(), space)?);
         }
         let overhead = spill_overhead(needed).0;
         let with_file = Options { spill: true, ..options.clone() };
         let with_file = Chooser::new(&steps, &states, &with_file)?;
-        match (found, with_file.within(space.saturating_sub(overhead))?) {
-            (Some(a), Some(b)) => Ok(if b.seconds() < a.seconds() { b } else { a }),
-            (Some(choice), None) | (None, Some(choice)) => Ok(choice),
+        let less = space.saturating_sub(overhead);
+        match (found, with_file.within(less)?) {
+            (Some(a), Some(b)) if a.seconds() <= b.seconds() => Ok(in_memory.finish(a, space)?),
+            (Some(a), None) => Ok(in_memory.finish(a, space)?),
+            (_, Some(b)) => Ok(with_file.finish(b, less)?),
             (None, None) => {
                 let mut refusal = with_file.refusal(space)?;
                 refusal.smallest += overhead;
