@@ -2,14 +2,15 @@
 //!
 //! Sums run over fixed chunks of [`CHUNK`] terms, each in a fixed pattern of lanes, and the chunks are added from
 //! left to right: the result does not depend on the number of threads, nor on whether the middle axis came whole
-//! or in slices of whole chunks.
+//! or in slices of whole chunks, each added to those before it.
 
+use crate::gemm::Into;
 use crate::math::Float;
 use crate::pool::{Pool, SharedSlice};
 use crate::simd;
 
 /// Terms of one chunk of a sum.
-pub const CHUNK: usize = 256;
+pub const CHUNK: usize = 64;
 
 /// What a reduction does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,7 +55,7 @@ pub fn scratch(outer: usize, middle: usize, inner: usize) -> usize {
     outer * middle.div_ceil(CHUNK).max(1) * inner
 }
 
-/// `y[o, i] = scale * reduction over m of x[o, m, i]`.
+/// `y[o, i] = scale * reduction over m of x[o, m, i]`; with [`Into::Add`] the reduction goes on from what `y` holds.
 ///
 /// # Panics
 /// When a slice is shorter than the sizes say.
@@ -65,6 +66,7 @@ pub fn reduce<T: Float>(
     x: &[T],
     (outer, middle, inner): (usize, usize, usize),
     y: &mut [T],
+    into: Into,
     scratch: &mut [T],
 ) {
     let n_chunks = middle.div_ceil(CHUNK).max(1);
@@ -102,7 +104,7 @@ pub fn reduce<T: Float>(
     let partials = unsafe { partials.slice(0, outer * n_chunks * inner) };
     for o in 0..outer {
         let y = &mut y[o * inner..(o + 1) * inner];
-        join_chunks(reduction, scale, &partials[o * n_chunks * inner..(o + 1) * n_chunks * inner], y);
+        join_chunks(reduction, scale, &partials[o * n_chunks * inner..(o + 1) * n_chunks * inner], y, into);
     }
 }
 
@@ -125,10 +127,14 @@ simd! {
         }
     }
 
-    fn join_chunks[T: Float](reduction: Reduction, scale: T, partials: &[T], y: &mut [T]) {
+    fn join_chunks[T: Float](reduction: Reduction, scale: T, partials: &[T], y: &mut [T], into: Into) {
         let n = y.len();
-        y.copy_from_slice(&partials[..n]);
-        for chunk in partials[n..].chunks_exact(n) {
+        let mut rest = partials;
+        if into == Into::Overwrite {
+            y.copy_from_slice(&partials[..n]);
+            rest = &partials[n..];
+        }
+        for chunk in rest.chunks_exact(n) {
             for (y, &p) in y.iter_mut().zip(chunk) {
                 *y = reduction.join(*y, p);
             }

@@ -22,6 +22,7 @@
 //! ```
 
 pub mod check;
+pub mod choose;
 pub mod cost;
 pub mod evict;
 pub mod explain;
@@ -30,8 +31,10 @@ pub mod lifetime;
 mod limit;
 pub mod place;
 pub mod schedule;
+pub mod split;
 
 pub use check::{Violation, check};
+pub use choose::{Choice, Chooser, Step};
 pub use cost::CostModel;
 pub use explain::{Explanation, explain};
 
@@ -58,6 +61,10 @@ pub struct Options {
     pub spill: bool,
     /// How hard to look for the cheapest way to keep the limit.
     pub search: evict::Effort,
+    /// Whether a step may run on slices of its batch to keep the limit (see [`Chooser`]).
+    pub split: bool,
+    /// Memory outside the arena that every node of a plan takes: a step that is cut into many slices has many.
+    pub node_bytes: u64,
 }
 
 impl Default for Options {
@@ -70,6 +77,8 @@ impl Default for Options {
             recompute: true,
             spill: false,
             search: evict::Effort::default(),
+            split: true,
+            node_bytes: 0,
         }
     }
 }
@@ -188,6 +197,8 @@ pub struct Plan {
     pub recomputed: Recompute,
     /// The size of the spill file that it needs, the states there included; 0 for none.
     pub file_bytes: u64,
+    /// How the batch was cut into slices; `None` when it runs whole.
+    pub split: Option<split::SplitInfo>,
 }
 
 /// What a plan computes more than once or moves to the file.
@@ -282,11 +293,11 @@ fn assemble(
     let placement = place::place_within(&sizes, limit, effort);
 
     let mut places = Vec::with_capacity(lives.homes.len());
-    for home in &lives.homes {
+    for (home, inside) in lives.homes.iter().zip(&lives.offsets) {
         places.push(match home {
             None => None,
-            Some(Home::Buffer(b)) => Some(Place::Arena(placement.offsets[*b])),
-            Some(Home::State(value)) => Some(Place::State(find_state(&graph, *value, state)?)),
+            Some(Home::Buffer(b)) => Some(Place::Arena(placement.offsets[*b] + inside)),
+            Some(Home::State(value)) => Some(Place::State(find_state(&graph, *value, state)? + inside)),
         });
     }
     let workspace = |step: usize| {
@@ -305,6 +316,7 @@ fn assemble(
         threads: options.threads,
         recomputed: Recompute::default(),
         file_bytes: state.file_bytes(),
+        split: None,
         graph,
     })
 }

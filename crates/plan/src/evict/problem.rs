@@ -144,6 +144,12 @@ impl Problem {
         Problem { units, tasks, recompute, spill, seconds }
     }
 
+    /// Seconds to write and read everything that can be moved to the file once; 0 when nothing may be moved.
+    pub fn transfer_seconds(&self) -> f64 {
+        let movable = (0..self.units.len()).filter(|&u| self.can_spill(u)).map(|u| &self.units[u]);
+        movable.map(|u| u.write_seconds + u.read_seconds).sum()
+    }
+
     /// The problem of a graph whose nodes run in this order. Views belong to the unit of what they are views of; states in
     /// memory are nobody's unit.
     pub fn of(graph: &Graph, order: &[NodeId], state: &StateLayout, options: &Options) -> Problem {

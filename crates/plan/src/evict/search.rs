@@ -47,6 +47,9 @@ struct Way {
     run: Run,
 }
 
+/// How many times its plain time a step may take: what is slower is of no use, and takes long to simulate.
+const SLOWEST: f64 = 5.0;
+
 /// A search, which remembers what worked for when it is asked with a smaller limit.
 pub(super) struct Search<'a> {
     problem: &'a Problem,
@@ -170,7 +173,7 @@ impl<'a> Search<'a> {
     /// Simulates, and keeps the run if it is among the best.
     fn try_way(&mut self, limit: u64, setting: Setting, keys: Vec<f64>, within: f64) {
         let worst = if self.pool.len() < POOL { f64::INFINITY } else { self.pool[POOL - 1].run.score };
-        let unbounded = 20.0 * self.problem.seconds + 1e9 * f64::from(u8::from(self.problem.spill));
+        let unbounded = SLOWEST * (self.problem.seconds + self.problem.transfer_seconds());
         let bounds = Bounds { limit, score: within.min(worst).min(unbounded) };
         let (run, work) = simulate(self.problem, setting, &keys, bounds);
         self.work += work;

@@ -1,0 +1,467 @@
+//! Choosing: which mix of splitting, recomputing and moving to a file keeps a limit at the least cost.
+//!
+//! A model has several steps (training, evaluation, a ragged last batch), which share its states. The room that is left for
+//! states and arena is given; out come the layout of the states and a plan for every step, or a refusal with the smallest room
+//! that would do.
+//!
+//! Whether there is a way at all is decided by a search that looks neither at the room asked for nor at measured costs: the
+//! number that a refusal tells is the same whoever asks, and planning with exactly that room succeeds. Only then measured costs
+//! decide which way is the cheapest.
+
+use crate::evict::{Effort, Problem};
+use crate::split::{self, Batch, Cut, SplitInfo, Splitter};
+use crate::{CostModel, Explanation, Options, Plan, PlanError, StateLayout, check, explain, fuse, limit, schedule};
+use plimsoll_graph::{Graph, NodeId, Types, Value};
+use plimsoll_tensor::TensorType;
+
+/// By how much more is tried where a little too much was hoped for.
+const GRAIN: u64 = 64 << 10;
+
+/// A step to be planned.
+#[derive(Clone, Debug)]
+pub struct Step<'a> {
+    /// What it computes.
+    pub graph: &'a Graph,
+    /// Its batch, if it has one: what can be cut into slices.
+    pub batch: Option<Batch>,
+    /// Slices that the user asked for, exact or not; the planner then cuts no further.
+    pub slices: Option<usize>,
+}
+
+/// A state that the steps share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: TensorType,
+    /// When it goes to the file, should that be needed: lower numbers first; `None` for never.
+    pub rank: Option<u32>,
+}
+
+/// What was chosen.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// Where the states are.
+    pub layout: StateLayout,
+    /// A plan for every step.
+    pub plans: Vec<Plan>,
+}
+
+/// The steps of a model, looked at from all sides: made once, asked for one room after another.
+pub struct Chooser<'a> {
+    steps: Vec<Prepared>,
+    states: &'a [State],
+    /// The states that may go to the file, in the order they go.
+    movable: Vec<usize>,
+    options: &'a Options,
+    /// The same with costs that nobody measured.
+    plain: Options,
+}
+
+/// A step with the ways to cut it.
+struct Prepared {
+    /// The whole batch first, then ever smaller slices.
+    variants: Vec<Variant>,
+}
+
+/// A graph in its order.
+struct Variant {
+    graph: Graph,
+    order: Vec<NodeId>,
+    split: Option<SplitInfo>,
+    /// How long it takes without a limit, by the measured costs.
+    seconds: f64,
+    /// How long the step takes when it is not cut.
+    whole_seconds: f64,
+}
+
+impl<'a> Chooser<'a> {
+    /// Looks at the steps of a model. With `options.split` a step with a batch may be cut into slices, with
+    /// `options.recompute` values may be computed again, with `options.spill` values and states may be moved to a file.
+    ///
+    /// # Errors
+    /// When a graph breaks its own rules.
+    pub fn new(steps: &[Step<'_>], states: &'a [State], options: &'a Options) -> Result<Chooser<'a>, PlanError> {
+        let steps = steps.iter().map(|s| Prepared::new(s, options)).collect::<Result<Vec<_>, PlanError>>()?;
+        let mut movable: Vec<usize> = Vec::new();
+        if options.spill {
+            movable.extend((0..states.len()).filter(|&i| states[i].rank.is_some()));
+            movable.sort_by_key(|&i| (states[i].rank, std::cmp::Reverse(states[i].ty.bytes()), i));
+        }
+        let plain = Options { costs: CostModel::default(), search: Effort::QUICK, ..options.clone() };
+        Ok(Chooser { steps, states, movable, options, plain })
+    }
+
+    /// The room for states and arena that the steps take when nothing is cut, computed again or moved.
+    ///
+    /// # Errors
+    /// When a graph breaks its own rules.
+    pub fn unlimited(&self) -> Result<Choice, PlanError> {
+        let layout = self.layout(0);
+        let plans = self.steps.iter().map(|s| self.finish(s.variants[0].plan(&layout, None, self.options)?));
+        Ok(Choice { plans: plans.collect::<Result<_, _>>()?, layout })
+    }
+
+    /// The cheapest way found to keep within `room` bytes of states and arena, if there is one.
+    ///
+    /// # Errors
+    /// When a graph breaks its own rules.
+    pub fn within(&self, room: u64) -> Result<Option<Choice>, PlanError> {
+        let whole = self.unlimited()?;
+        if whole.bytes(self.options.node_bytes) <= room {
+            return Ok(Some(whole));
+        }
+        // The fewest states in the file that leave a way: reading and writing them costs more than what they make room for.
+        let mut way: Option<Choice> = None;
+        let (mut fails, mut works) = (0, self.movable.len());
+        match self.feasible(0, room)? {
+            Some(choice) => way = Some(choice),
+            None if works > 0 => {
+                way = self.feasible(works, room)?;
+                while way.is_some() && works - fails > 1 {
+                    let middle = fails + (works - fails) / 2;
+                    match self.feasible(middle, room)? {
+                        Some(choice) => (way, works) = (Some(choice), middle),
+                        None => fails = middle,
+                    }
+                }
+            }
+            None => {}
+        }
+        let Some(way) = way else { return Ok(None) };
+        let mut best = self.improve(way, room)?;
+        // Where states are still in memory, moving some may cost less than what is done to keep them there.
+        let filed = best.layout.iter_file().count();
+        for n in [self.movable.len() / 3, 2 * self.movable.len() / 3, self.movable.len()] {
+            if n > filed
+                && best.extra_seconds() > 0.02 * best.seconds()
+                && let Some(other) = self.feasible(n, room)?
+            {
+                let other = self.improve(other, room)?;
+                if other.seconds() < best.seconds() {
+                    best = other;
+                }
+            }
+        }
+        best.plans = best.plans.into_iter().map(|p| self.finish(p)).collect::<Result<_, _>>()?;
+        Ok(Some(best))
+    }
+
+    /// A layout with the first `n` movable states in the file.
+    fn layout(&self, n: usize) -> StateLayout {
+        let filed: Vec<&str> = self.movable[..n].iter().map(|&i| self.states[i].name.as_str()).collect();
+        StateLayout::with_file(self.states.iter().map(|s| (s.name.as_str(), s.ty)), |name| filed.contains(&name))
+    }
+
+    /// Some way to keep within the room with `n` states in the file: the first found for every step.
+    fn feasible(&self, n: usize, room: u64) -> Result<Option<Choice>, PlanError> {
+        let layout = self.layout(n);
+        let mut less = 0;
+        // A step that is cut has more nodes than were left room for when the others were planned.
+        for _ in 0..4 {
+            let Some(space) = room.checked_sub(layout.bytes() + less) else { return Ok(None) };
+            let mut plans = Vec::with_capacity(self.steps.len());
+            for i in 0..self.steps.len() {
+                let Some(limit) = space.checked_sub(self.nodes_of_others(i)) else { return Ok(None) };
+                let Some(plan) = self.steps[i].some_within(&layout, limit, &self.plain)? else { return Ok(None) };
+                plans.push(plan);
+            }
+            let choice = Choice { layout: layout.clone(), plans };
+            match choice.bytes(self.options.node_bytes).checked_sub(room) {
+                None | Some(0) => return Ok(Some(choice)),
+                Some(over) => less += over,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes that the nodes of all steps but one take, when they are not cut.
+    fn nodes_of_others(&self, step: usize) -> u64 {
+        let others = self.steps.iter().enumerate().filter(|(i, _)| *i != step);
+        others.map(|(_, s)| s.variants[0].overhead(self.options)).sum()
+    }
+
+    /// The cheapest plans found with the same layout.
+    fn improve(&self, way: Choice, room: u64) -> Result<Choice, PlanError> {
+        let mut best = way;
+        for i in 0..self.steps.len() {
+            let found = best.plans[i].clone();
+            let own = self.options.node_bytes * found.graph.nodes().len() as u64;
+            let others = best.bytes(self.options.node_bytes) - best.bytes(0) - own;
+            let limit = room.saturating_sub(best.layout.bytes() + others);
+            let plan = self.steps[i].cheapest_within(&best.layout, limit, self.options, found)?;
+            let before = std::mem::replace(&mut best.plans[i], plan);
+            if best.bytes(self.options.node_bytes) > room {
+                best.plans[i] = before;
+            }
+        }
+        Ok(best)
+    }
+
+    /// The refusal of a room, with the smallest that would do.
+    ///
+    /// # Errors
+    /// When a graph breaks its own rules.
+    pub fn refusal(&self, room: u64) -> Result<Refusal, PlanError> {
+        let whole = self.unlimited()?;
+        let mut least: Option<Need> = None;
+        let mut layouts = vec![0, self.movable.len()];
+        layouts.dedup();
+        for n in layouts {
+            let layout = self.layout(n);
+            // The room must do for all steps: the one that needs most decides.
+            let mut most = Need::default();
+            for (i, step) in self.steps.iter().enumerate() {
+                let mut need = step.smallest(&layout, &self.plain)?;
+                need.bytes += self.nodes_of_others(i);
+                if need.bytes >= most.bytes {
+                    most = need;
+                }
+            }
+            most.bytes += layout.bytes();
+            // Told is what was tried.
+            let (hoped, mut more) = (most.bytes, GRAIN);
+            while self.feasible(n, most.bytes)?.is_none() && more <= whole.bytes(self.options.node_bytes) {
+                most.bytes = hoped + more;
+                more *= 2;
+            }
+            if least.as_ref().is_none_or(|l| most.bytes < l.bytes) {
+                least = Some(most);
+            }
+        }
+        let Need { bytes: smallest, floor, floor_op } = least.unwrap_or_default();
+        let largest = whole.plans.iter().max_by_key(|p| p.arena_bytes).expect("a model has a step");
+        let unlimited = whole.bytes(self.options.node_bytes);
+        Ok(Refusal { room, smallest, floor, floor_op, unlimited, states: whole.layout.bytes(), peak: explain(largest) })
+    }
+
+    fn finish(&self, plan: Plan) -> Result<Plan, PlanError> {
+        check(&plan.graph, &plan)?;
+        Ok(plan)
+    }
+}
+
+/// Why nothing can be chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refusal {
+    /// What there is for states and arena.
+    pub room: u64,
+    /// The smallest room for which a way was found; it does not depend on the room asked for.
+    pub smallest: u64,
+    /// What one op needs of it, whatever is done.
+    pub floor: u64,
+    /// That op, and its layer.
+    pub floor_op: String,
+    /// What the steps take when nothing is done to need less.
+    pub unlimited: u64,
+    /// Of which for states.
+    pub states: u64,
+    /// What is alive when the largest step needs most.
+    pub peak: Explanation,
+}
+
+/// What a step needs at least, and why.
+#[derive(Default)]
+struct Need {
+    bytes: u64,
+    floor: u64,
+    floor_op: String,
+}
+
+impl Choice {
+    /// Bytes of states, the largest arena, and so many for every node of the plans, which are all there at once.
+    pub fn bytes(&self, node_bytes: u64) -> u64 {
+        let nodes: usize = self.plans.iter().map(|p| p.graph.nodes().len()).sum();
+        let arena = self.plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0);
+        self.layout.bytes() + arena + node_bytes * nodes as u64
+    }
+
+    /// Bytes of the spill file that the plans need; 0 for none.
+    pub fn file_bytes(&self) -> u64 {
+        self.plans.iter().map(|p| p.file_bytes).fold(self.layout.file_bytes(), u64::max)
+    }
+
+    /// Seconds of all steps once, as estimated.
+    pub fn seconds(&self) -> f64 {
+        self.plans.iter().map(|p| p.recomputed.seconds).sum()
+    }
+
+    /// Of which for keeping the limit.
+    pub fn extra_seconds(&self) -> f64 {
+        self.plans.iter().map(|p| p.recomputed.extra_seconds).sum()
+    }
+}
+
+impl Prepared {
+    fn new(step: &Step<'_>, options: &Options) -> Result<Prepared, PlanError> {
+        step.graph.verify()?;
+        let fused = fuse::fuse(step.graph)?;
+        let mut cuts: Vec<Cut> = Vec::new();
+        if let Some(batch) = &step.batch {
+            match step.slices {
+                Some(n) if n > 1 => cuts.push(Cut { entries: batch.entries.div_ceil(n), exact: false }),
+                Some(_) => {}
+                None if options.split => {
+                    cuts.extend(
+                        split::candidates(&fused, batch).into_iter().map(|entries| Cut { entries, exact: true }),
+                    );
+                }
+                None => {}
+            }
+        }
+        let whole = Variant::new(fused.clone(), None, options, 0.0);
+        let seconds = whole.seconds;
+        let whole = Variant { whole_seconds: seconds, ..whole };
+        let mut variants = Vec::new();
+        if step.slices.is_none_or(|n| n <= 1) || cuts.is_empty() {
+            variants.push(whole);
+        }
+        for cut in cuts {
+            let splitter = Splitter::new(&fused, step.batch.as_ref().expect("only a batch is cut"), cut);
+            if splitter.n_cut() > 0 {
+                let split = splitter.build()?;
+                variants.push(Variant::new(split.graph, Some(split.info), options, seconds));
+            } else if cut.exact {
+                break;
+            } else {
+                variants.push(Variant::new(fused.clone(), None, options, seconds));
+            }
+        }
+        Ok(Prepared { variants })
+    }
+
+    /// A plan within the limit, the first that is found.
+    fn some_within(&self, layout: &StateLayout, limit: u64, options: &Options) -> Result<Option<Plan>, PlanError> {
+        for (floor, i) in self.floors(layout, options) {
+            if floor <= limit
+                && let Ok(plan) = fits(self.variants[i].plan(layout, Some(limit), options))?
+            {
+                return Ok(Some(plan));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the variants that need least cannot do without, least first. The whole batch is always among them.
+    ///
+    /// Only these decide what is possible: planning them all would take longer than a refusal may.
+    fn floors(&self, layout: &StateLayout, options: &Options) -> Vec<(u64, usize)> {
+        let floor = |v: &Variant| v.overhead(options) + Problem::of(&v.graph, &v.order, layout, options).floor().bytes;
+        let mut floors: Vec<(u64, usize)> = self.variants.iter().enumerate().map(|(i, v)| (floor(v), i)).collect();
+        floors.sort_unstable();
+        let mut seen = 0;
+        floors.retain(|(_, i)| {
+            seen += (*i != 0) as usize;
+            *i == 0 || seen <= 2
+        });
+        floors
+    }
+
+    /// The smallest limit for which a plan is found.
+    fn smallest(&self, layout: &StateLayout, options: &Options) -> Result<Need, PlanError> {
+        let mut least: Option<Need> = None;
+        for (floor, i) in self.floors(layout, options) {
+            if least.as_ref().is_some_and(|need| floor >= need.bytes) {
+                break;
+            }
+            let need = match fits(self.variants[i].plan(layout, Some(0), options))? {
+                Err(need) => need,
+                Ok(_) => Need::default(),
+            };
+            if least.as_ref().is_none_or(|l| need.bytes < l.bytes) {
+                least = Some(need);
+            }
+        }
+        Ok(least.expect("a step has a variant"))
+    }
+
+    /// The cheapest plan found within the limit, starting from one that is known.
+    fn cheapest_within(
+        &self,
+        layout: &StateLayout,
+        limit: u64,
+        options: &Options,
+        found: Plan,
+    ) -> Result<Plan, PlanError> {
+        let quick = Options { search: Effort::QUICK, ..options.clone() };
+        let mut candidates: Vec<(f64, usize, Plan)> = Vec::new();
+        let best = |c: &[(f64, usize, Plan)]| c.iter().map(|c| c.0).fold(f64::INFINITY, f64::min);
+        for (i, variant) in self.variants.iter().enumerate() {
+            // A variant is never faster than without a limit.
+            let problem = Problem::of(&variant.graph, &variant.order, layout, options);
+            if variant.seconds >= best(&candidates) || variant.overhead(options) + problem.floor().bytes > limit {
+                continue;
+            }
+            if let Ok(plan) = fits(variant.plan(layout, Some(limit), &quick))? {
+                candidates.push((plan.recomputed.seconds, i, plan));
+            }
+        }
+        candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut cheapest: Option<Plan> = None;
+        for (_, i, quick) in candidates.into_iter().take(2) {
+            let plan = match quick.recomputed.nodes + quick.recomputed.transfers > 0 {
+                true => self.variants[i].plan(layout, Some(limit), options).unwrap_or(quick),
+                false => quick,
+            };
+            if cheapest.as_ref().is_none_or(|c| plan.recomputed.seconds < c.recomputed.seconds) {
+                cheapest = Some(plan);
+            }
+        }
+        // What is known keeps the limit, whatever it costs.
+        Ok(cheapest.unwrap_or(found))
+    }
+}
+
+impl Variant {
+    fn new(graph: Graph, split: Option<SplitInfo>, options: &Options, whole_seconds: f64) -> Variant {
+        let order = schedule::schedule(&graph);
+        let seconds = graph.nodes().map(|(_, node)| {
+            let of = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *graph.ty(v)).collect() };
+            let (inputs, outputs) = (of(&node.inputs), of(&node.outputs));
+            let cost = node.op.cost(&Types { inputs: &inputs, outputs: &outputs });
+            if node.op.runs() { options.costs.seconds(node.op.name(), &cost) } else { 0.0 }
+        });
+        Variant { seconds: seconds.sum(), whole_seconds, order, split, graph }
+    }
+
+    /// Memory outside the arena.
+    fn overhead(&self, options: &Options) -> u64 {
+        options.node_bytes * self.graph.nodes().len() as u64
+    }
+
+    /// A plan whose arena and nodes keep a limit. A refusal counts both too.
+    fn plan(&self, layout: &StateLayout, limit: Option<u64>, options: &Options) -> Result<Plan, PlanError> {
+        let outside = self.overhead(options);
+        let options = Options { limit: limit.map(|limit| limit.saturating_sub(outside)), ..options.clone() };
+        let plan = limit::plan_within(self.graph.clone(), &self.order, layout, &options);
+        let mut plan = plan.map_err(|e| match e {
+            PlanError::DoesNotFit { limit, smallest, floor, floor_op, unlimited, peak } => PlanError::DoesNotFit {
+                limit: limit + outside,
+                smallest: smallest + outside,
+                floor: floor + outside,
+                floor_op,
+                unlimited: unlimited + outside,
+                peak,
+            },
+            other => other,
+        })?;
+        plan.split = self.split.clone();
+        if plan.recomputed.seconds == 0.0 {
+            plan.recomputed.seconds = self.seconds;
+        }
+        plan.recomputed.extra_seconds = plan.recomputed.seconds - self.whole_seconds;
+        Ok(plan)
+    }
+}
+
+/// A plan, or what it would need.
+fn fits(plan: Result<Plan, PlanError>) -> Result<Result<Plan, Need>, PlanError> {
+    match plan {
+        Ok(plan) => Ok(Ok(plan)),
+        Err(PlanError::DoesNotFit { smallest, floor, floor_op, .. }) => {
+            Ok(Err(Need { bytes: smallest, floor, floor_op }))
+        }
+        Err(other) => Err(other),
+    }
+}
