@@ -437,7 +437,8 @@ impl Prepared {
 fn price(plan: &Plan, options: &Options) -> f64 {
     let Recompute { written, read, .. } = plan.recomputed;
     let file = written as f64 / options.costs.write + read as f64 / options.costs.read;
-    seconds(&plan.graph, options).max(file)
+    let beside = options.costs.beside_seconds(written + read);
+    (seconds(&plan.graph, options) + beside).max(file)
 }
 
 /// Seconds of a graph's ops.
