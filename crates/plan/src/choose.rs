@@ -9,6 +9,7 @@
 //! decide which way is the cheapest.
 
 use crate::evict::{Effort, Problem};
+use crate::place;
 use crate::split::{self, Batch, Cut, SplitInfo, Splitter};
 use crate::{
     CostModel, Explanation, Options, Plan, PlanError, Recompute, StateLayout, check, explain, fuse, limit, schedule,
@@ -91,7 +92,7 @@ impl<'a> Chooser<'a> {
             movable.extend((0..states.len()).filter(|&i| states[i].rank.is_some()));
             movable.sort_by_key(|&i| (states[i].rank, std::cmp::Reverse(states[i].ty.bytes()), i));
         }
-        let plain = Options { costs: CostModel::default(), search: Effort::QUICK, ..options.clone() };
+        let plain = Options { costs: CostModel::default(), ..hasty(options) };
         Ok(Chooser { steps, states, movable, options, plain })
     }
 
@@ -199,7 +200,10 @@ impl<'a> Chooser<'a> {
     /// The cheapest plans found with the same layout.
     fn improve(&self, way: Choice, room: u64, effort: Effort) -> Result<Choice, PlanError> {
         let mut best = way;
-        let options = Options { search: effort, ..self.options.clone() };
+        let options = match effort {
+            Effort::QUICK => hasty(self.options),
+            effort => Options { search: effort, ..self.options.clone() },
+        };
         for i in 0..self.steps.len() {
             let nodes = |plan: &Plan| self.options.node_bytes * plan.graph.nodes().len() as u64;
             let others = best.bytes(self.options.node_bytes) - best.bytes(0) - nodes(&best.plans[i]);
@@ -402,7 +406,7 @@ impl Prepared {
         options: &Options,
         found: Plan,
     ) -> Result<Plan, PlanError> {
-        let quick = Options { search: Effort::QUICK, ..options.clone() };
+        let quick = hasty(options);
         let mut candidates: Vec<(usize, Plan)> = Vec::new();
         let mut least = found.recomputed.seconds;
         for (i, variant) in self.variants.iter().enumerate() {
@@ -419,7 +423,7 @@ impl Prepared {
         candidates.sort_by(|a, b| a.1.recomputed.seconds.total_cmp(&b.1.recomputed.seconds));
         // What is known keeps the limit, whatever it costs.
         let mut cheapest = found;
-        for (i, quick) in candidates.into_iter().take(2) {
+        for (i, quick) in candidates.into_iter().take(1) {
             let much = options.search != Effort::QUICK && quick.recomputed.nodes + quick.recomputed.transfers > 0;
             let plan = match much {
                 true => self.variants[i].plan(layout, Some(limit), options).unwrap_or(quick),
@@ -487,6 +491,11 @@ impl Variant {
         plan.recomputed.extra_seconds = plan.recomputed.seconds - self.whole_seconds;
         Ok(plan)
     }
+}
+
+/// The same options with the first run and the first packing that are found.
+fn hasty(options: &Options) -> Options {
+    Options { search: Effort::QUICK, effort: place::Effort::QUICK, ..options.clone() }
 }
 
 /// A plan, or what it would need.

@@ -10,6 +10,7 @@ use plimsoll_exec::{SpillFile, calibrate};
 use plimsoll_graph::Graph;
 use plimsoll_kernels::Pool;
 use plimsoll_plan::choose::State;
+use plimsoll_plan::evict::Effort;
 use plimsoll_plan::split::{Batch, Cut, Splitter, candidates};
 use plimsoll_plan::{Choice, Chooser, CostModel, Options, Plan, Step, fuse};
 use std::path::PathBuf;
@@ -47,6 +48,9 @@ impl Default for Techniques {
 
 /// How long the ops of a model are measured before the first plan that has to choose.
 const CALIBRATION: Duration = Duration::from_millis(600);
+
+/// How hard to look for a cheaper plan, once it is known that there is one: about a second for a thousand ops.
+const SEARCH: Effort = Effort { base: 20_000_000, per_task: 15_000 };
 
 /// States below this size never go to the file: the way there takes longer than it is worth.
 const MOVABLE: usize = 64 << 10;
@@ -101,6 +105,7 @@ impl Trainer {
         let plain = Options {
             threads: self.threads,
             node_bytes: HEAP_OF_A_NODE.0,
+            search: SEARCH,
             split: false,
             recompute: false,
             spill: false,
