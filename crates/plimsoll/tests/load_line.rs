@@ -14,15 +14,16 @@ use plimsoll::layers::*;
 use plimsoll::losses::{MeanSquaredError, SparseCategoricalCrossEntropy};
 use plimsoll::model::Model;
 use plimsoll::optimizers::{Adam, Sgd};
-use plimsoll::trainer::{Fit, Trainer};
+use plimsoll::trainer::{Fit, Techniques, Trainer};
 use plimsoll::{Budget, Bytes, DType, Error, Tensor, callbacks, measure};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// What a run may do besides training; more are added here and in [`Case::child`].
-const SWITCHES: [&str; 4] = ["two-threads", "validation", "save", "predict"];
+/// What a run may do besides training, and what it may not do to keep its limit; more are added here and in
+/// [`Case::trainer`] or [`Case::child`].
+const SWITCHES: [&str; 7] = ["two-threads", "validation", "save", "predict", "no-split", "no-recompute", "no-spill"];
 
 /// The kinds of models.
 const FAMILIES: [&str; 6] = ["mlp", "cnn", "residual", "attention", "embedding", "lstm"];
@@ -176,7 +177,9 @@ impl Case {
             0 => Trainer::new(model, loss, Adam::new(1e-3)),
             _ => Trainer::new(model, loss, Sgd::new(1e-2).momentum(0.9)),
         };
-        trainer.unwrap().threads(if self.has("two-threads") { 2 } else { 1 }).seed(self.seed)
+        let [split, recompute, spill] = ["no-split", "no-recompute", "no-spill"].map(|switch| !self.has(switch));
+        let threads = if self.has("two-threads") { 2 } else { 1 };
+        trainer.unwrap().threads(threads).seed(self.seed).techniques(Techniques { split, recompute, spill })
     }
 
     /// Trains and says what it came to; the exit code says whether it ran.
