@@ -137,6 +137,8 @@ struct Queue {
     pieces: Vec<Piece>,
     bytes: u64,
     failed: Option<String>,
+    /// Threads that have started.
+    started: usize,
     closing: bool,
     stats: SpillStats,
 }
@@ -232,6 +234,7 @@ impl SpillFile {
             pieces,
             bytes,
             failed: None,
+            started: 0,
             closing: false,
             stats: SpillStats::default(),
         };
@@ -254,6 +257,12 @@ impl SpillFile {
             let started = thread.spawn(move || unsafe { shared.work(buffer) });
             file.threads.push(started.map_err(|e| SpillError::Transfer(format!("no thread for transfers: {e}")))?);
         }
+        // What starting a thread takes is taken now, not during a step.
+        let mut queue = file.shared.lock();
+        while queue.started < WORKERS {
+            queue = file.shared.over.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(queue);
         Ok(file)
     }
 
@@ -429,6 +438,8 @@ impl Shared {
     unsafe fn work(&self, buffer: Buffer) {
         // SAFETY: the caller's promise.
         let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.0, PIECE) };
+        self.lock().started += 1;
+        self.over.notify_all();
         while let Some(task) = self.next() {
             let outcome = match task.writes {
                 true => self.write(&task, buffer),

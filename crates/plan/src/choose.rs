@@ -10,7 +10,7 @@
 
 use crate::evict::{Effort, Problem};
 use crate::split::{self, Batch, Cut, SplitInfo, Splitter};
-use crate::{CostModel, Options, Plan, PlanError, StateLayout, check, explain, fuse, limit, schedule};
+use crate::{CostModel, Explanation, Options, Plan, PlanError, StateLayout, check, explain, fuse, limit, schedule};
 use plimsoll_graph::{Graph, NodeId, Types, Value};
 use plimsoll_tensor::TensorType;
 
@@ -103,14 +103,14 @@ impl<'a> Chooser<'a> {
         Ok(Choice { plans: plans.collect::<Result<_, _>>()?, layout })
     }
 
-    /// The cheapest way found to keep within `room` bytes of states and arena.
+    /// The cheapest way found to keep within `room` bytes of states and arena, if there is one.
     ///
     /// # Errors
-    /// When no way is found: with the smallest room that would do.
-    pub fn within(&self, room: u64) -> Result<Choice, PlanError> {
+    /// When a graph breaks its own rules.
+    pub fn within(&self, room: u64) -> Result<Option<Choice>, PlanError> {
         let whole = self.unlimited()?;
         if whole.bytes(self.options.node_bytes) <= room {
-            return Ok(whole);
+            return Ok(Some(whole));
         }
         // The fewest states in the file that leave a way: reading and writing them costs more than what they make room for.
         let mut way: Option<Choice> = None;
@@ -129,7 +129,7 @@ impl<'a> Chooser<'a> {
             }
             None => {}
         }
-        let Some(way) = way else { return Err(self.refusal(room, &whole)?) };
+        let Some(way) = way else { return Ok(None) };
         let mut best = self.improve(way, room)?;
         // Where states are still in memory, moving some may cost less than what is done to keep them there.
         let filed = best.layout.iter_file().count();
@@ -145,7 +145,7 @@ impl<'a> Chooser<'a> {
             }
         }
         best.plans = best.plans.into_iter().map(|p| self.finish(p)).collect::<Result<_, _>>()?;
-        Ok(best)
+        Ok(Some(best))
     }
 
     /// A layout with the first `n` movable states in the file.
@@ -200,7 +200,11 @@ impl<'a> Chooser<'a> {
     }
 
     /// The refusal of a room, with the smallest that would do.
-    fn refusal(&self, room: u64, whole: &Choice) -> Result<PlanError, PlanError> {
+    ///
+    /// # Errors
+    /// When a graph breaks its own rules.
+    pub fn refusal(&self, room: u64) -> Result<Refusal, PlanError> {
+        let whole = self.unlimited()?;
         let mut least: Option<Need> = None;
         let mut layouts = vec![0, self.movable.len()];
         layouts.dedup();
@@ -228,21 +232,33 @@ impl<'a> Chooser<'a> {
         }
         let Need { bytes: smallest, floor, floor_op } = least.unwrap_or_default();
         let largest = whole.plans.iter().max_by_key(|p| p.arena_bytes).expect("a model has a step");
-        let peak = Box::new(explain(largest));
-        Ok(PlanError::DoesNotFit {
-            limit: room,
-            smallest,
-            floor,
-            floor_op,
-            unlimited: whole.bytes(self.options.node_bytes),
-            peak,
-        })
+        let unlimited = whole.bytes(self.options.node_bytes);
+        Ok(Refusal { room, smallest, floor, floor_op, unlimited, states: whole.layout.bytes(), peak: explain(largest) })
     }
 
     fn finish(&self, plan: Plan) -> Result<Plan, PlanError> {
         check(&plan.graph, &plan)?;
         Ok(plan)
     }
+}
+
+/// Why nothing can be chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refusal {
+    /// What there is for states and arena.
+    pub room: u64,
+    /// The smallest room for which a way was found; it does not depend on the room asked for.
+    pub smallest: u64,
+    /// What one op needs of it, whatever is done.
+    pub floor: u64,
+    /// That op, and its layer.
+    pub floor_op: String,
+    /// What the steps take when nothing is done to need less.
+    pub unlimited: u64,
+    /// Of which for states.
+    pub states: u64,
+    /// What is alive when the largest step needs most.
+    pub peak: Explanation,
 }
 
 /// What a step needs at least, and why.
@@ -327,11 +343,18 @@ impl Prepared {
         Ok(None)
     }
 
-    /// What every variant cannot do without, least first.
+    /// What the variants that need least cannot do without, least first. The whole batch is always among them.
+    ///
+    /// Only these decide what is possible: planning them all would take longer than a refusal may.
     fn floors(&self, layout: &StateLayout, options: &Options) -> Vec<(u64, usize)> {
         let floor = |v: &Variant| v.overhead(options) + Problem::of(&v.graph, &v.order, layout, options).floor().bytes;
         let mut floors: Vec<(u64, usize)> = self.variants.iter().enumerate().map(|(i, v)| (floor(v), i)).collect();
         floors.sort_unstable();
+        let mut seen = 0;
+        floors.retain(|(_, i)| {
+            seen += (*i != 0) as usize;
+            *i == 0 || seen <= 2
+        });
         floors
     }
 

@@ -210,6 +210,8 @@ pub struct Recompute {
     pub seconds: f64,
     /// Of which for running again and for waiting for the file.
     pub extra_seconds: f64,
+    /// The time with a hundredth of that of all transfers: what plans are compared by.
+    pub score: f64,
     /// A time that every plan within the limit takes, as estimated.
     pub bound: f64,
     /// How many values are written or read.

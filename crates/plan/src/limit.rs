@@ -12,7 +12,13 @@ use plimsoll_graph::{Graph, NodeId};
 const GRAIN: u64 = 64 * 1024;
 
 /// How hard to look for a plan just below the smallest limit that is known to work.
-const DESCENT: Effort = Effort { base: 200_000, per_task: 4_000 };
+const DESCENT: Effort = Effort { base: 200_000, per_task: 1_500 };
+
+/// How hard to pack what is found there.
+const DESCENT_PACKING: place::Effort = place::Effort { exact: 3_000_000, search: 3_000 };
+
+/// How hard to pack a run at most: what is not packed soon is packed sooner when a little less is alive.
+const PACKING: place::Effort = place::Effort { exact: 15_000_000, search: 20_000 };
 
 /// How hard to look again when a run was packed too high.
 const AGAIN: Effort = Effort { base: 200_000, per_task: 4_000 };
@@ -57,6 +63,7 @@ fn place_run(
         nodes: run.repeats,
         seconds: run.seconds,
         extra_seconds: run.extra_seconds,
+        score: run.score,
         bound: run.bound,
         transfers: run.transfers,
         written: run.written,
@@ -83,9 +90,11 @@ impl Limited<'_> {
         if least.as_ref().is_none_or(|plan| plan.arena_bytes > limit) {
             return Err(self.refusal(limit, least.map_or(self.whole.arena_bytes, |plan| plan.arena_bytes)));
         }
-        let fast = self.within(limit, self.options.search, self.options.effort)?;
+        let asked = self.options.effort;
+        let packing = place::Effort { exact: asked.exact.min(PACKING.exact), search: asked.search.min(PACKING.search) };
+        let fast = self.within(limit, self.options.search, packing, 8)?;
         let plans = least.into_iter().chain(fast);
-        let plan = plans.min_by(|a, b| a.recomputed.seconds.total_cmp(&b.recomputed.seconds));
+        let plan = plans.min_by(|a, b| a.recomputed.score.total_cmp(&b.recomputed.score));
         Ok(plan.expect("one was found"))
     }
 
@@ -104,10 +113,16 @@ impl Limited<'_> {
     }
 
     /// A plan that keeps a limit, if one is found.
-    fn within(&self, limit: u64, effort: Effort, packing: place::Effort) -> Result<Option<Plan>, PlanError> {
+    fn within(
+        &self,
+        limit: u64,
+        effort: Effort,
+        packing: place::Effort,
+        attempts: usize,
+    ) -> Result<Option<Plan>, PlanError> {
         let mut evictor = Evictor::new(self.graph, self.state, self.problem);
         let mut target = limit;
-        for attempt in 0..8 {
+        for attempt in 0..attempts {
             let effort = if attempt == 0 { effort } else { least(effort, AGAIN) };
             let Some(run) = evictor.at(target, effort)? else { return Ok(None) };
             let plan = place_run(run, self.state, self.options, limit, packing)?;
@@ -146,7 +161,7 @@ impl Limited<'_> {
         let mut step = grain;
         while height(&best) > limit {
             let target = height(&best).saturating_sub(step);
-            match self.within(target, DESCENT, place::Effort::QUICK)? {
+            match self.within(target, DESCENT, DESCENT_PACKING, 3)? {
                 Some(plan) => {
                     keep(&mut best, plan);
                     step *= 2;

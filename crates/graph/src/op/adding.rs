@@ -94,6 +94,10 @@ impl OpDef for Adding {
         self.op.workspace(&self.inner(types), threads)
     }
 
+    fn repeats(&self) -> bool {
+        false
+    }
+
     fn may_overwrite(&self, input: usize, output: usize, types: &Types<'_>) -> bool {
         let inner = self.inner(types);
         match input.checked_sub(inner.inputs.len()) {

@@ -122,6 +122,12 @@ pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
         &[]
     }
 
+    /// Whether it may run again to have its outputs again: not what goes on with something that earlier nodes began, which
+    /// would all have to run again.
+    fn repeats(&self) -> bool {
+        self.mutates().is_empty()
+    }
+
     /// Whether the kernel allows `output` to be written over `input`, should that die here.
     fn may_overwrite(&self, _input: usize, _output: usize, _types: &Types<'_>) -> bool {
         false

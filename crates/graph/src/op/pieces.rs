@@ -113,6 +113,10 @@ impl OpDef for Blank {
         Err(no_gradient("blank", b))
     }
 
+    fn repeats(&self) -> bool {
+        false
+    }
+
     fn cost(&self, _: &Types<'_>) -> Cost {
         Cost::default()
     }
@@ -145,6 +149,10 @@ impl OpDef for Paste {
 
     fn gradient(&self, b: &mut Backward<'_>) -> Result<Vec<Option<Value>>, GraphError> {
         Err(no_gradient("paste", b))
+    }
+
+    fn repeats(&self) -> bool {
+        false
     }
 
     fn cost(&self, types: &Types<'_>) -> Cost {

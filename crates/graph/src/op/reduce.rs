@@ -303,7 +303,8 @@ impl OpDef for Reduce {
             return 0;
         }
         let terms: usize = dims[axis..first + neighbours].iter().product();
-        whole_chunks(reduce::CHUNK, terms / batch)
+        let inner = (first..dims.len()).filter(|a| !self.axes.contains(a)).map(|a| dims[a]).product();
+        whole_chunks(reduce::chunk_terms(inner), terms / batch)
     }
 
     fn adds(&self) -> bool {

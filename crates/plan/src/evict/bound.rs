@@ -49,6 +49,31 @@ impl Problem {
         self.can_spill(unit) || maker.is_some_and(|maker| self.tasks[maker].is_repeatable(step))
     }
 
+    /// The units between their uses at the step with the most alive, in the order they are made, and what else is there.
+    pub(super) fn alive_at_peak(&self) -> (Vec<usize>, u64) {
+        let mut alive = vec![0i64; self.tasks.len() + 1];
+        self.gaps(|unit, first, last, _| {
+            alive[first] += self.units[unit].bytes as i64;
+            alive[last + 1] -= self.units[unit].bytes as i64;
+        });
+        let (mut held, mut peak, mut at) = (0, 0, 0);
+        for (task, change) in alive[..self.tasks.len()].iter().enumerate() {
+            held += change;
+            if held as u64 + self.operands(task) > peak {
+                (peak, at) = (held as u64 + self.operands(task), task);
+            }
+        }
+        let mut units = Vec::new();
+        self.gaps(|unit, first, last, next| {
+            if first <= at && at <= last && self.can_return(unit, next) {
+                units.push(unit);
+            }
+        });
+        units.sort_unstable_by_key(|&u| self.units[u].maker);
+        let of_units: u64 = units.iter().map(|&u| self.units[u].bytes).sum();
+        (units, peak - of_units)
+    }
+
     /// The memory below which nothing can work: the largest set of what a task works with and what cannot leave.
     pub fn floor(&self) -> Floor {
         let mut pinned = vec![0i64; self.tasks.len() + 1];
@@ -103,8 +128,7 @@ impl Problem {
         // By maker: outputs of one task come back together.
         let mut groups: Vec<(usize, f64)> = Vec::new();
         let mut rate = f64::INFINITY;
-        for &(unit, first, last, next) in gaps.iter().filter(|g| g.1 <= task && task <= g.2) {
-            let _ = (first, last);
+        for &(unit, _, _, next) in gaps.iter().filter(|g| g.1 <= task && task <= g.2) {
             let u = &self.units[unit];
             if self.can_spill(unit) && u.bytes > 0 {
                 rate = rate.min((u.write_seconds + u.read_seconds) / u.bytes as f64);

@@ -144,6 +144,11 @@ impl Problem {
         Problem { units, tasks, recompute, spill, seconds }
     }
 
+    /// Seconds to write and read everything that can be moved to the file once; 0 when nothing may be moved.
+    pub fn transfer_seconds(&self) -> f64 {
+        if self.spill { self.units.iter().map(|u| u.write_seconds + u.read_seconds).sum() } else { 0.0 }
+    }
+
     /// The problem of a graph whose nodes run in this order. Views belong to the unit of what they are views of; states in
     /// memory are nobody's unit.
     pub fn of(graph: &Graph, order: &[NodeId], state: &StateLayout, options: &Options) -> Problem {
@@ -216,7 +221,7 @@ impl Problem {
             }
             task.inputs.sort_unstable();
             task.inputs.dedup();
-            if !node.op.mutates().is_empty() {
+            if !node.op.repeats() {
                 task.again_until = None;
             }
             reads_states.push(node.inputs.iter().map(|v| root[v.0 as usize]).collect());

@@ -44,8 +44,12 @@ pub(super) fn rebuild(graph: &Graph, problem: &Problem, run: &Run, state: &State
         };
         r.now[value.0 as usize] = Some((source, source));
     }
-    let mut result =
-        Evicted { seconds: run.seconds, extra_seconds: run.seconds - problem.seconds, ..Evicted::default() };
+    let mut result = Evicted {
+        seconds: run.seconds,
+        score: run.score,
+        extra_seconds: run.seconds - problem.seconds,
+        ..Evicted::default()
+    };
     let mut ran = vec![false; problem.tasks.len()];
     for &event in &run.events {
         match event {

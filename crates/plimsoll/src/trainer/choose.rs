@@ -11,7 +11,7 @@ use plimsoll_graph::Graph;
 use plimsoll_kernels::Pool;
 use plimsoll_plan::choose::State;
 use plimsoll_plan::split::{Batch, Cut, Splitter, candidates};
-use plimsoll_plan::{Choice, Chooser, CostModel, Options, Plan, PlanError, Step, fuse};
+use plimsoll_plan::{Choice, Chooser, CostModel, Options, Plan, Step, fuse};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -115,27 +115,26 @@ impl Trainer {
         }
         let costs = self.measured(&steps, Bytes(space));
         let options = Options { split, recompute, costs, ..plain };
-        let in_memory = Chooser::new(&steps, &states, &options)?.within(space);
-        let in_memory = match in_memory {
-            Ok(choice) if !spill || is_cheap(&choice) => return Ok(choice),
-            Err(PlanError::DoesNotFit { smallest, unlimited, peak, .. }) if !spill => {
-                return Err(refuse(room, limit, smallest, unlimited, *peak));
-            }
-            other => other,
-        };
+        let in_memory = Chooser::new(&steps, &states, &options)?;
+        let found = in_memory.within(space)?;
+        if !spill {
+            return found.map_or_else(|| Err(room.refusal(limit, in_memory.refusal(space)?)), Ok);
+        }
+        if let Some(choice) = found.as_ref().filter(|choice| is_cheap(choice)) {
+            return Ok(choice.clone());
+        }
         let overhead = spill_overhead(needed).0;
-        let options = Options { spill: true, ..options };
-        let with_file = Chooser::new(&steps, &states, &options)?.within(space.saturating_sub(overhead));
-        match (in_memory, with_file) {
-            (Ok(a), Ok(b)) => Ok(if b.seconds() < a.seconds() { b } else { a }),
-            (Ok(choice), Err(PlanError::DoesNotFit { .. })) | (Err(PlanError::DoesNotFit { .. }), Ok(choice)) => {
-                Ok(choice)
+        let with_file = Options { spill: true, ..options.clone() };
+        let with_file = Chooser::new(&steps, &states, &with_file)?;
+        match (found, with_file.within(space.saturating_sub(overhead))?) {
+            (Some(a), Some(b)) => Ok(if b.seconds() < a.seconds() { b } else { a }),
+            (Some(choice), None) | (None, Some(choice)) => Ok(choice),
+            (None, None) => {
+                let mut refusal = with_file.refusal(space)?;
+                refusal.smallest += overhead;
+                let plainly = in_memory.refusal(space)?;
+                Err(room.refusal(limit, if plainly.smallest < refusal.smallest { plainly } else { refusal }))
             }
-            (
-                Err(PlanError::DoesNotFit { smallest: a, .. }),
-                Err(PlanError::DoesNotFit { smallest: b, unlimited, peak, .. }),
-            ) => Err(refuse(room, limit, a.min(b + overhead), unlimited, *peak)),
-            (Err(other), _) | (_, Err(other)) => Err(other.into()),
         }
     }
 
@@ -207,8 +206,4 @@ fn is_cheap(choice: &Choice) -> bool {
 fn spill_overhead(bytes: u64) -> Bytes {
     const CHECKSUM: u64 = 64;
     SpillFile::FIXED_MEMORY + Bytes((2 * bytes).div_ceil(plimsoll_exec::PIECE as u64) * CHECKSUM) + Bytes::kib(64)
-}
-
-fn refuse(room: &Room, limit: Bytes, smallest: u64, unlimited: u64, peak: plimsoll_plan::Explanation) -> Error {
-    Error::WouldNotFit(Box::new(room.refusal(limit, Bytes(smallest), Bytes(unlimited), peak)))
 }

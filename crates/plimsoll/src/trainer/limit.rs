@@ -18,7 +18,8 @@ use plimsoll_exec::{ArenaError, ProgramId, Sounding, sound};
 use plimsoll_graph::Graph;
 use plimsoll_kernels::gemm::Packing;
 use plimsoll_kernels::pool::STACK_BYTES;
-use plimsoll_plan::{Choice, Explanation};
+use plimsoll_plan::Explanation;
+use plimsoll_plan::choose::{Choice, Refusal};
 use std::fmt;
 
 /// Stack and heap memory that a thread touches by being there.
@@ -148,8 +149,14 @@ pub struct WouldNotFit {
     pub smallest: Bytes,
     /// What the plain plan would take.
     pub unlimited: Bytes,
-    /// What is taken before the arena gets any.
+    /// What is taken before states and arena get any.
     pub fixed: Fixed,
+    /// Weights, moments, statistics and metrics.
+    pub states: Bytes,
+    /// What one op needs of the arena, whatever is done.
+    pub floor: Bytes,
+    /// That op, and its layer.
+    pub floor_op: String,
     /// What is alive when the plain plan needs most.
     pub peak: Explanation,
 }
@@ -246,18 +253,22 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// The refusal of steps that need at least so much for states and arena.
-    pub fn refusal(&self, limit: Bytes, smallest: Bytes, unlimited: Bytes, peak: Explanation) -> WouldNotFit {
+    /// The refusal of a limit.
+    pub fn refusal(&self, limit: Bytes, refusal: Refusal) -> Error {
         let by_host = self.limits.binding().filter(|b| b.source != Source::User);
-        WouldNotFit {
+        Error::WouldNotFit(Box::new(WouldNotFit {
             limit,
             source: by_host.map(ToString::to_string),
             asked: self.limits.wanted.filter(|_| self.limits.shortfall() > Bytes::ZERO),
-            smallest: self.fixed.limit_for(smallest),
-            unlimited: self.fixed.limit_for(unlimited),
+            // What the plain plan takes does in any case.
+            smallest: self.fixed.limit_for(Bytes(refusal.smallest.min(refusal.unlimited))),
+            unlimited: self.fixed.limit_for(Bytes(refusal.unlimited)),
+            states: Bytes(refusal.states),
             fixed: self.fixed.clone(),
-            peak,
-        }
+            floor: Bytes(refusal.floor),
+            floor_op: refusal.floor_op,
+            peak: refusal.peak,
+        }))
     }
 }
 
@@ -433,7 +444,7 @@ impl Trainer {
 fn unreserved(budget: &Budget, files: Bytes, anonymous: Bytes) -> Bytes {
     let held = |name: &str| budget.account(name).held();
     let most = anonymous.saturating_sub(held("state") + held("arena"));
-    let least = most.saturating_sub(held("gemm") + held("runtime") + held("results"));
+    let least = most.saturating_sub(held("gemm") + held("runtime") + held("results") + held("spill"));
     held("process").saturating_sub(files).clamp(least, most)
 }
 
