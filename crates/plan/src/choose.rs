@@ -10,7 +10,9 @@
 
 use crate::evict::{Effort, Problem};
 use crate::split::{self, Batch, Cut, SplitInfo, Splitter};
-use crate::{CostModel, Explanation, Options, Plan, PlanError, StateLayout, check, explain, fuse, limit, schedule};
+use crate::{
+    CostModel, Explanation, Options, Plan, PlanError, Recompute, StateLayout, check, explain, fuse, limit, schedule,
+};
 use plimsoll_graph::{Graph, NodeId, Types, Value};
 use plimsoll_tensor::TensorType;
 
@@ -99,7 +101,7 @@ impl<'a> Chooser<'a> {
     /// When a graph breaks its own rules.
     pub fn unlimited(&self) -> Result<Choice, PlanError> {
         let layout = self.layout(0);
-        let plans = self.steps.iter().map(|s| self.finish(s.variants[0].plan(&layout, None, self.options)?));
+        let plans = self.steps.iter().map(|s| s.variants[0].plan(&layout, None, self.options));
         Ok(Choice { plans: plans.collect::<Result<_, _>>()?, layout })
     }
 
@@ -130,7 +132,7 @@ impl<'a> Chooser<'a> {
             None => {}
         }
         let Some(way) = way else { return Ok(None) };
-        let mut best = self.improve(way, room)?;
+        let mut best = self.improve(way, room, Effort::QUICK)?;
         // Where states are still in memory, moving some may cost less than what is done to keep them there.
         let filed = best.layout.iter_file().count();
         for n in [self.movable.len() / 3, 2 * self.movable.len() / 3, self.movable.len()] {
@@ -138,14 +140,26 @@ impl<'a> Chooser<'a> {
                 && best.extra_seconds() > 0.02 * best.seconds()
                 && let Some(other) = self.feasible(n, room)?
             {
-                let other = self.improve(other, room)?;
+                let other = self.improve(other, room, Effort::QUICK)?;
                 if other.seconds() < best.seconds() {
                     best = other;
                 }
             }
         }
-        best.plans = best.plans.into_iter().map(|p| self.finish(p)).collect::<Result<_, _>>()?;
         Ok(Some(best))
+    }
+
+    /// The same choice after a longer search for cheaper plans, checked.
+    ///
+    /// # Errors
+    /// When a plan is unsafe, which would be a bug.
+    pub fn finish(&self, choice: Choice, room: u64) -> Result<Choice, PlanError> {
+        let mut best = choice;
+        if best.plans.iter().any(|p| p.recomputed.nodes + p.recomputed.transfers > 0) {
+            best = self.improve(best, room, self.options.search)?;
+        }
+        best.plans.iter().try_for_each(|p| check(&p.graph, p))?;
+        Ok(best)
     }
 
     /// A layout with the first `n` movable states in the file.
@@ -170,7 +184,7 @@ impl<'a> Chooser<'a> {
             let choice = Choice { layout: layout.clone(), plans };
             match choice.bytes(self.options.node_bytes).checked_sub(room) {
                 None | Some(0) => return Ok(Some(choice)),
-                Some(over) => less += over,
+                Some(over) => less += over + 4 * GRAIN,
             }
         }
         Ok(None)
@@ -183,17 +197,26 @@ impl<'a> Chooser<'a> {
     }
 
     /// The cheapest plans found with the same layout.
-    fn improve(&self, way: Choice, room: u64) -> Result<Choice, PlanError> {
+    fn improve(&self, way: Choice, room: u64, effort: Effort) -> Result<Choice, PlanError> {
         let mut best = way;
+        let options = Options { search: effort, ..self.options.clone() };
         for i in 0..self.steps.len() {
-            let found = best.plans[i].clone();
-            let own = self.options.node_bytes * found.graph.nodes().len() as u64;
-            let others = best.bytes(self.options.node_bytes) - best.bytes(0) - own;
-            let limit = room.saturating_sub(best.layout.bytes() + others);
-            let plan = self.steps[i].cheapest_within(&best.layout, limit, self.options, found)?;
-            let before = std::mem::replace(&mut best.plans[i], plan);
-            if best.bytes(self.options.node_bytes) > room {
-                best.plans[i] = before;
+            let nodes = |plan: &Plan| self.options.node_bytes * plan.graph.nodes().len() as u64;
+            let others = best.bytes(self.options.node_bytes) - best.bytes(0) - nodes(&best.plans[i]);
+            let mut limit = room.saturating_sub(best.layout.bytes() + others);
+            best.plans[i].recomputed.seconds = price(&best.plans[i], &options);
+            // As in `feasible`: what keeps the limit may have more nodes than there is room for.
+            for _ in 0..3 {
+                let found = best.plans[i].clone();
+                let plan = self.steps[i].cheapest_within(&best.layout, limit, &options, found)?;
+                let before = std::mem::replace(&mut best.plans[i], plan);
+                match best.bytes(self.options.node_bytes).checked_sub(room) {
+                    None | Some(0) => break,
+                    Some(over) => {
+                        best.plans[i] = before;
+                        limit = limit.saturating_sub(over + 4 * GRAIN);
+                    }
+                }
             }
         }
         Ok(best)
@@ -234,11 +257,6 @@ impl<'a> Chooser<'a> {
         let largest = whole.plans.iter().max_by_key(|p| p.arena_bytes).expect("a model has a step");
         let unlimited = whole.bytes(self.options.node_bytes);
         Ok(Refusal { room, smallest, floor, floor_op, unlimited, states: whole.layout.bytes(), peak: explain(largest) })
-    }
-
-    fn finish(&self, plan: Plan) -> Result<Plan, PlanError> {
-        check(&plan.graph, &plan)?;
-        Ok(plan)
     }
 }
 
@@ -385,44 +403,60 @@ impl Prepared {
         found: Plan,
     ) -> Result<Plan, PlanError> {
         let quick = Options { search: Effort::QUICK, ..options.clone() };
-        let mut candidates: Vec<(f64, usize, Plan)> = Vec::new();
-        let best = |c: &[(f64, usize, Plan)]| c.iter().map(|c| c.0).fold(f64::INFINITY, f64::min);
+        let mut candidates: Vec<(usize, Plan)> = Vec::new();
+        let mut least = found.recomputed.seconds;
         for (i, variant) in self.variants.iter().enumerate() {
             // A variant is never faster than without a limit.
             let problem = Problem::of(&variant.graph, &variant.order, layout, options);
-            if variant.seconds >= best(&candidates) || variant.overhead(options) + problem.floor().bytes > limit {
+            if variant.seconds >= least || variant.overhead(options) + problem.floor().bytes > limit {
                 continue;
             }
             if let Ok(plan) = fits(variant.plan(layout, Some(limit), &quick))? {
-                candidates.push((plan.recomputed.seconds, i, plan));
+                least = least.min(plan.recomputed.seconds);
+                candidates.push((i, plan));
             }
         }
-        candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut cheapest: Option<Plan> = None;
-        for (_, i, quick) in candidates.into_iter().take(2) {
-            let plan = match quick.recomputed.nodes + quick.recomputed.transfers > 0 {
+        candidates.sort_by(|a, b| a.1.recomputed.seconds.total_cmp(&b.1.recomputed.seconds));
+        // What is known keeps the limit, whatever it costs.
+        let mut cheapest = found;
+        for (i, quick) in candidates.into_iter().take(2) {
+            let much = options.search != Effort::QUICK && quick.recomputed.nodes + quick.recomputed.transfers > 0;
+            let plan = match much {
                 true => self.variants[i].plan(layout, Some(limit), options).unwrap_or(quick),
                 false => quick,
             };
-            if cheapest.as_ref().is_none_or(|c| plan.recomputed.seconds < c.recomputed.seconds) {
-                cheapest = Some(plan);
+            if plan.recomputed.seconds < cheapest.recomputed.seconds {
+                cheapest = plan;
             }
         }
-        // What is known keeps the limit, whatever it costs.
-        Ok(cheapest.unwrap_or(found))
+        Ok(cheapest)
     }
+}
+
+/// Seconds of a plan by the measured costs: of its ops, or of the file where that takes longer.
+fn price(plan: &Plan, options: &Options) -> f64 {
+    let Recompute { written, read, .. } = plan.recomputed;
+    let file = written as f64 / options.costs.write + read as f64 / options.costs.read;
+    let beside = options.costs.beside_seconds(written + read);
+    (seconds(&plan.graph, options) + beside).max(file)
+}
+
+/// Seconds of a graph's ops.
+fn seconds(graph: &Graph, options: &Options) -> f64 {
+    let seconds = graph.nodes().map(|(_, node)| {
+        let of = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *graph.ty(v)).collect() };
+        let (inputs, outputs) = (of(&node.inputs), of(&node.outputs));
+        let cost = node.op.cost(&Types { inputs: &inputs, outputs: &outputs });
+        if node.op.runs() && node.op.transfer().is_none() { options.costs.seconds(node.op.name(), &cost) } else { 0.0 }
+    });
+    seconds.sum()
 }
 
 impl Variant {
     fn new(graph: Graph, split: Option<SplitInfo>, options: &Options, whole_seconds: f64) -> Variant {
         let order = schedule::schedule(&graph);
-        let seconds = graph.nodes().map(|(_, node)| {
-            let of = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *graph.ty(v)).collect() };
-            let (inputs, outputs) = (of(&node.inputs), of(&node.outputs));
-            let cost = node.op.cost(&Types { inputs: &inputs, outputs: &outputs });
-            if node.op.runs() { options.costs.seconds(node.op.name(), &cost) } else { 0.0 }
-        });
-        Variant { seconds: seconds.sum(), whole_seconds, order, split, graph }
+        let seconds = seconds(&graph, options);
+        Variant { seconds, whole_seconds, order, split, graph }
     }
 
     /// Memory outside the arena.

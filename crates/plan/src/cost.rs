@@ -48,6 +48,8 @@ pub struct CostModel {
     pub read: f64,
     /// Seconds that a transfer takes besides.
     pub latency: f64,
+    /// Bytes a second by which a transfer slows down the computation beside it: they are copied, and checksums made of them.
+    pub beside: f64,
 }
 
 impl Default for CostModel {
@@ -60,6 +62,7 @@ impl Default for CostModel {
             write: 1.2e9,
             read: 2e9,
             latency: 1e-4,
+            beside: 4e9,
         }
     }
 }
@@ -77,6 +80,11 @@ impl CostModel {
     fn guess(&self, op: &str, cost: &Cost) -> f64 {
         let rate = self.ops.get(op).unwrap_or(&self.other);
         (cost.flops as f64 / rate.flops).max(cost.bytes as f64 / rate.bytes) + rate.overhead
+    }
+
+    /// Seconds that a transfer of this many bytes takes from the computation beside it.
+    pub fn beside_seconds(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.beside
     }
 
     /// Seconds to write this many bytes to the spill file.

@@ -32,6 +32,8 @@ pub struct Unit {
     pub write_seconds: f64,
     /// Seconds to read it from the file.
     pub read_seconds: f64,
+    /// Seconds that either takes from the computation beside it.
+    pub beside_seconds: f64,
     /// The value that stands for it in the graph.
     pub value: Value,
     /// Where in the file its state lives, if it is one.
@@ -48,6 +50,7 @@ impl Unit {
             uses: Vec::new(),
             write_back: false,
             write_seconds: 0.0,
+            beside_seconds: 0.0,
             read_seconds: 0.0,
             value: Value(0),
             slot: None,
@@ -146,7 +149,8 @@ impl Problem {
 
     /// Seconds to write and read everything that can be moved to the file once; 0 when nothing may be moved.
     pub fn transfer_seconds(&self) -> f64 {
-        if self.spill { self.units.iter().map(|u| u.write_seconds + u.read_seconds).sum() } else { 0.0 }
+        let movable = (0..self.units.len()).filter(|&u| self.can_spill(u)).map(|u| &self.units[u]);
+        movable.map(|u| u.write_seconds + u.read_seconds).sum()
     }
 
     /// The problem of a graph whose nodes run in this order. Views belong to the unit of what they are views of; states in
@@ -158,7 +162,16 @@ impl Problem {
         let open = |units: &mut Vec<Unit>, value: Value, start: Start, slot: Option<u64>| {
             let bytes = graph.ty(value).bytes();
             let (write_seconds, read_seconds) = (costs.write_seconds(bytes as u64), costs.read_seconds(bytes as u64));
-            units.push(Unit { start, write_seconds, read_seconds, value, slot, ..Unit::new(aligned(bytes)) });
+            let beside_seconds = costs.beside_seconds(bytes as u64);
+            units.push(Unit {
+                start,
+                write_seconds,
+                read_seconds,
+                beside_seconds,
+                value,
+                slot,
+                ..Unit::new(aligned(bytes))
+            });
             Some(units.len() - 1)
         };
         for (value, info) in graph.values() {

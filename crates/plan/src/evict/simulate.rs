@@ -601,7 +601,7 @@ impl Simulation<'_> {
     /// Waits until a unit is written; it leaves.
     fn end_write(&mut self, unit: usize, end: f64) {
         self.now = self.now.max(end);
-        self.push(Event::EndWrite(unit), self.bytes, 0.0);
+        self.push(Event::EndWrite(unit), self.bytes, self.problem.units[unit].beside_seconds);
         self.writing[unit] = None;
         self.in_file[unit] = true;
         self.leave(unit);
@@ -651,7 +651,7 @@ impl Simulation<'_> {
         self.begun.push((at, begin, Event::BeginRead(unit)));
         self.now = self.now.max(begin + seconds);
         self.enter(unit);
-        self.push(Event::EndRead(unit), self.bytes, 0.0);
+        self.push(Event::EndRead(unit), self.bytes, self.problem.units[unit].beside_seconds);
         self.since[unit] = self.events.len() as u32;
         Some(())
     }

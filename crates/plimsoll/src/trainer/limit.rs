@@ -260,8 +260,7 @@ impl Room {
             limit,
             source: by_host.map(ToString::to_string),
             asked: self.limits.wanted.filter(|_| self.limits.shortfall() > Bytes::ZERO),
-            // What the plain plan takes does in any case.
-            smallest: self.fixed.limit_for(Bytes(refusal.smallest.min(refusal.unlimited))),
+            smallest: self.fixed.limit_for(Bytes(refusal.smallest)),
             unlimited: self.fixed.limit_for(Bytes(refusal.unlimited)),
             states: Bytes(refusal.states),
             fixed: self.fixed.clone(),
