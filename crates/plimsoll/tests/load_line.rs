@@ -3,7 +3,7 @@
 //! For every case the judge starts this program again as a child that trains and says what it came to. Judged is what the
 //! kernel saw: the peak of resident memory (VmHWM) stays within the limit, and inside a control group whose limit *equals*
 //! the memory limit nothing is killed and the group's limit is never hit. Results are the same bits as without a limit. A limit below
-//! the smallest is refused within a second, before any step; the smallest that a refusal names works in a new process, and
+//! the smallest is refused within a second of processor time, before any step; the smallest that a refusal names works in a new process, and
 //! 64 KiB below it is refused again.
 //!
 //! `PLIMSOLL_CASES=1000 cargo test -p plimsoll --test load_line` judges more cases than the quick 18;
@@ -14,15 +14,16 @@ use plimsoll::layers::*;
 use plimsoll::losses::{MeanSquaredError, SparseCategoricalCrossEntropy};
 use plimsoll::model::Model;
 use plimsoll::optimizers::{Adam, Sgd};
-use plimsoll::trainer::{Fit, Trainer};
+use plimsoll::trainer::{Fit, Techniques, Trainer};
 use plimsoll::{Budget, Bytes, DType, Error, Tensor, callbacks, measure};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// What a run may do besides training; more are added here and in [`Case::child`].
-const SWITCHES: [&str; 4] = ["two-threads", "validation", "save", "predict"];
+/// What a run may do besides training, and what it may not do to keep its limit; more are added here and in
+/// [`Case::trainer`] or [`Case::child`].
+const SWITCHES: [&str; 7] = ["two-threads", "validation", "save", "predict", "no-split", "no-recompute", "no-spill"];
 
 /// The kinds of models.
 const FAMILIES: [&str; 6] = ["mlp", "cnn", "residual", "attention", "embedding", "lstm"];
@@ -176,7 +177,9 @@ impl Case {
             0 => Trainer::new(model, loss, Adam::new(1e-3)),
             _ => Trainer::new(model, loss, Sgd::new(1e-2).momentum(0.9)),
         };
-        trainer.unwrap().threads(if self.has("two-threads") { 2 } else { 1 }).seed(self.seed)
+        let [split, recompute, spill] = ["no-split", "no-recompute", "no-spill"].map(|switch| !self.has(switch));
+        let threads = if self.has("two-threads") { 2 } else { 1 };
+        trainer.unwrap().threads(threads).seed(self.seed).techniques(Techniques { split, recompute, spill })
     }
 
     /// Trains and says what it came to; the exit code says whether it ran.
@@ -225,6 +228,7 @@ impl Case {
 #[derive(Debug)]
 struct Outcome {
     output: Output,
+    /// Of the processors.
     time: Duration,
 }
 
@@ -264,9 +268,21 @@ fn start(arguments: &[&str], group: Option<&Group>) -> Outcome {
     if let Some(group) = group {
         group.contain(&mut command);
     }
-    let begin = Instant::now();
+    let before = processor_time();
     let output = command.output().unwrap();
-    Outcome { output, time: begin.elapsed() }
+    Outcome { output, time: processor_time() - before }
+}
+
+/// The processor time of all children so far: what other processes take meanwhile does not count.
+fn processor_time() -> Duration {
+    // SAFETY: the structure is plain data, valid for the call.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
+        usage
+    };
+    let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
+    time(usage.ru_utime) + time(usage.ru_stime)
 }
 
 /// A memory control group of version 1, removed at the end.

@@ -2,17 +2,17 @@
 
 use super::Trainer;
 use super::compile::{StepKey, input_name};
-use super::limit::{HEAP_OF_A_NODE, Room};
+use super::limit::{GRAIN, HEAP_OF_A_NODE, Room};
 use crate::error::Error;
 use crate::trace::{Mode, Role, Variables};
 use plimsoll_budget::Bytes;
 use plimsoll_exec::{SpillFile, calibrate};
 use plimsoll_graph::Graph;
 use plimsoll_kernels::Pool;
-use plimsoll_plan::choose::State;
+use plimsoll_plan::choose::{Refusal, State};
 use plimsoll_plan::evict::Effort;
 use plimsoll_plan::split::{Batch, Cut, Splitter, candidates};
-use plimsoll_plan::{Choice, Chooser, CostModel, Options, Plan, Step, fuse};
+use plimsoll_plan::{Choice, Chooser, CostModel, Options, Plan, PlanError, Step, fuse};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -123,7 +123,10 @@ impl Trainer {
         let in_memory = Chooser::new(&steps, &states, &options)?;
         let found = in_memory.within(space)?;
         if !spill {
-            let choice = found.map_or_else(|| Err(room.refusal(limit, in_memory.refusal(space)?)), Ok)?;
+            let Some(choice) = found else {
+                let refusal = in_memory.refusal(space)?;
+                return Err(room.refusal(limit, tried(refusal, |space| Ok(in_memory.within(space)?.is_some()))?));
+            };
             return Ok(in_memory.finish(choice, space)?);
         }
         if let Some(choice) = found.as_ref().filter(|choice| is_cheap(choice)) {
@@ -141,7 +144,12 @@ impl Trainer {
                 let mut refusal = with_file.refusal(space)?;
                 refusal.smallest += overhead;
                 let plainly = in_memory.refusal(space)?;
-                Err(room.refusal(limit, if plainly.smallest < refusal.smallest { plainly } else { refusal }))
+                let refusal = if plainly.smallest < refusal.smallest { plainly } else { refusal };
+                let fits = |space: u64| {
+                    let less = space.saturating_sub(overhead);
+                    Ok(in_memory.within(space)?.is_some() || with_file.within(less)?.is_some())
+                };
+                Err(room.refusal(limit, tried(refusal, fits)?))
             }
         }
     }
@@ -205,6 +213,24 @@ fn states(variables: &Variables) -> Vec<State> {
     variables.iter().map(state).collect()
 }
 
+/// A refusal whose smallest room was tried, and so was a [`GRAIN`] less.
+///
+/// Choosing is a search, so what was found for some room may not be found again for a little more, or for a little less be found
+/// after all. What is told must be true in the next process, which asks for that room.
+fn tried(mut refusal: Refusal, fits: impl Fn(u64) -> Result<bool, PlanError>) -> Result<Refusal, PlanError> {
+    const TRIES: u64 = 16;
+    let mut grains = refusal.smallest.min(refusal.unlimited).div_ceil(GRAIN.0);
+    let (least, most) = (grains.saturating_sub(TRIES), grains + TRIES);
+    while grains < most && !fits(grains * GRAIN.0)? {
+        grains += 1;
+    }
+    while grains > least && fits((grains - 1) * GRAIN.0)? {
+        grains -= 1;
+    }
+    refusal.smallest = grains * GRAIN.0;
+    Ok(refusal)
+}
+
 /// Whether keeping the limit costs so little that nothing else need be tried.
 fn is_cheap(choice: &Choice) -> bool {
     choice.extra_seconds() <= 0.02 * choice.seconds()
@@ -213,5 +239,9 @@ fn is_cheap(choice: &Choice) -> bool {
 /// Memory that a spill file takes for its buffers and checksums, at most, for a model of so many bytes.
 fn spill_overhead(bytes: u64) -> Bytes {
     const CHECKSUM: u64 = 64;
-    SpillFile::FIXED_MEMORY + Bytes((2 * bytes).div_ceil(plimsoll_exec::PIECE as u64) * CHECKSUM) + Bytes::kib(64)
+    // A state that lives in the file is read and set through one more piece.
+    SpillFile::FIXED_MEMORY
+        + Bytes(plimsoll_exec::PIECE as u64)
+        + Bytes((2 * bytes).div_ceil(plimsoll_exec::PIECE as u64) * CHECKSUM)
+        + Bytes::kib(64)
 }

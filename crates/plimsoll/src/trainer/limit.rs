@@ -443,7 +443,7 @@ impl Trainer {
 fn unreserved(budget: &Budget, files: Bytes, anonymous: Bytes) -> Bytes {
     let held = |name: &str| budget.account(name).held();
     let most = anonymous.saturating_sub(held("state") + held("arena"));
-    let least = most.saturating_sub(held("gemm") + held("runtime") + held("results"));
+    let least = most.saturating_sub(held("gemm") + held("runtime") + held("results") + held("spill"));
     held("process").saturating_sub(files).clamp(least, most)
 }
 
