@@ -23,7 +23,7 @@ const PER_OP: usize = 64;
 const ALIKE: f64 = 1.1;
 
 /// A run that takes longer than this is timed only when nothing is known about its op.
-const LONG: f64 = 0.03;
+const LONG: f64 = 0.06;
 
 /// Times the ops of these graphs that the model does not know yet, the weightiest first, and adds them to it. Takes at most
 /// `time` and `room` bytes. Gives back whether anything was added.

@@ -50,7 +50,7 @@ impl Default for Techniques {
 const CALIBRATION: Duration = Duration::from_millis(600);
 
 /// How hard to look for a cheaper plan, once it is known that there is one: about a second for a thousand ops.
-const SEARCH: Effort = Effort { base: 20_000_000, per_task: 15_000 };
+const SEARCH: Effort = Effort { base: 60_000_000, per_task: 40_000 };
 
 /// States below this size never go to the file: the way there takes longer than it is worth.
 const MOVABLE: usize = 64 << 10;
@@ -178,7 +178,7 @@ impl Trainer {
         for step in steps {
             let Ok(fused) = fuse::fuse(step.graph) else { continue };
             if let Some(batch) = &step.batch
-                && let Some(&entries) = candidates(&fused, batch).last()
+                && let Some(entries) = a_few_slices(&fused, batch)
                 && let Ok(split) = Splitter::new(&fused, batch, Cut { entries, exact: true }).build()
             {
                 graphs.push(split.graph);
@@ -196,6 +196,11 @@ impl Trainer {
         self.costs = Some(model.clone());
         model
     }
+}
+
+/// Slices on which the ops of a step take long enough to be timed and not much longer.
+fn a_few_slices(graph: &Graph, batch: &Batch) -> Option<usize> {
+    candidates(graph, batch).into_iter().min_by_key(|entries| entries.abs_diff(batch.entries / 8))
 }
 
 /// The states of a model, with the order in which they go to the file: what is used least often first.
