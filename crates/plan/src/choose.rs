@@ -16,6 +16,8 @@ use crate::{
 };
 use plimsoll_graph::{Graph, NodeId, Types, Value};
 use plimsoll_tensor::TensorType;
+use std::cell::RefCell;
+use std::collections::HashMap;
 
 /// By how much more is tried where a little too much was hoped for.
 const GRAIN: u64 = 64 << 10;
@@ -64,19 +66,29 @@ pub struct Chooser<'a> {
 
 /// A step with the ways to cut it.
 struct Prepared {
+    fused: Graph,
+    batch: Option<Batch>,
     /// The whole batch first, then ever smaller slices.
     variants: Vec<Variant>,
+    /// How long the step takes when it is not cut.
+    seconds: f64,
+    /// What was found out about floors, by the size of the states in the file.
+    floors: RefCell<HashMap<u64, Vec<(u64, usize)>>>,
 }
 
-/// A graph in its order.
+/// A way to cut a step. Its graph can be large, so it is made when it is looked at and not kept.
 struct Variant {
+    cut: Option<Cut>,
+    n_nodes: usize,
+    /// How long it takes without a limit, by the measured costs.
+    seconds: f64,
+}
+
+/// A variant's graph in its order.
+struct Opened {
     graph: Graph,
     order: Vec<NodeId>,
     split: Option<SplitInfo>,
-    /// How long it takes without a limit, by the measured costs.
-    seconds: f64,
-    /// How long the step takes when it is not cut.
-    whole_seconds: f64,
 }
 
 impl<'a> Chooser<'a> {
@@ -102,7 +114,7 @@ impl<'a> Chooser<'a> {
     /// When a graph breaks its own rules.
     pub fn unlimited(&self) -> Result<Choice, PlanError> {
         let layout = self.layout(0);
-        let plans = self.steps.iter().map(|s| s.variants[0].plan(&layout, None, self.options));
+        let plans = self.steps.iter().map(|s| s.plan(0, &layout, None, self.options));
         Ok(Choice { plans: plans.collect::<Result<_, _>>()?, layout })
     }
 
@@ -194,7 +206,7 @@ impl<'a> Chooser<'a> {
     /// Bytes that the nodes of all steps but one take, when they are not cut.
     fn nodes_of_others(&self, step: usize) -> u64 {
         let others = self.steps.iter().enumerate().filter(|(i, _)| *i != step);
-        others.map(|(_, s)| s.variants[0].overhead(self.options)).sum()
+        others.map(|(_, s)| s.overhead(0, self.options)).sum()
     }
 
     /// The cheapest plans found with the same layout.
@@ -208,7 +220,9 @@ impl<'a> Chooser<'a> {
             let nodes = |plan: &Plan| self.options.node_bytes * plan.graph.nodes().len() as u64;
             let others = best.bytes(self.options.node_bytes) - best.bytes(0) - nodes(&best.plans[i]);
             let mut limit = room.saturating_sub(best.layout.bytes() + others);
-            best.plans[i].recomputed.seconds = price(&best.plans[i], &options);
+            if effort == Effort::QUICK {
+                best.plans[i].recomputed.seconds = price(&best.plans[i], &options);
+            }
             // As in `feasible`: what keeps the limit may have more nodes than there is room for.
             for _ in 0..3 {
                 let found = best.plans[i].clone();
@@ -332,32 +346,75 @@ impl Prepared {
                 None => {}
             }
         }
-        let whole = Variant::new(fused.clone(), None, options, 0.0);
-        let seconds = whole.seconds;
-        let whole = Variant { whole_seconds: seconds, ..whole };
-        let mut variants = Vec::new();
-        if step.slices.is_none_or(|n| n <= 1) || cuts.is_empty() {
-            variants.push(whole);
+        let seconds = seconds(&fused, options);
+        let mut prepared =
+            Prepared { fused, batch: step.batch.clone(), variants: Vec::new(), seconds, floors: RefCell::default() };
+        if cuts.is_empty() || cuts[0].exact {
+            prepared.variants.push(Variant { cut: None, n_nodes: prepared.fused.nodes().len(), seconds });
         }
         for cut in cuts {
-            let splitter = Splitter::new(&fused, step.batch.as_ref().expect("only a batch is cut"), cut);
-            if splitter.n_cut() > 0 {
-                let split = splitter.build()?;
-                variants.push(Variant::new(split.graph, Some(split.info), options, seconds));
-            } else if cut.exact {
+            let opened = prepared.open(Some(cut))?;
+            if cut.exact && opened.split.as_ref().is_none_or(|s| s.cut_nodes == 0) {
                 break;
-            } else {
-                variants.push(Variant::new(fused.clone(), None, options, seconds));
             }
+            let (n_nodes, seconds) = (opened.graph.nodes().len(), self::seconds(&opened.graph, options));
+            prepared.variants.push(Variant { cut: Some(cut), n_nodes, seconds });
         }
-        Ok(Prepared { variants })
+        Ok(prepared)
+    }
+
+    fn open(&self, cut: Option<Cut>) -> Result<Opened, PlanError> {
+        let (graph, split) = match (cut, &self.batch) {
+            (Some(cut), Some(batch)) => {
+                let split = Splitter::new(&self.fused, batch, cut).build()?;
+                (split.graph, Some(split.info))
+            }
+            _ => (self.fused.clone(), None),
+        };
+        Ok(Opened { order: schedule::schedule(&graph), graph, split })
+    }
+
+    /// Memory outside the arena.
+    fn overhead(&self, variant: usize, options: &Options) -> u64 {
+        options.node_bytes * self.variants[variant].n_nodes as u64
+    }
+
+    /// A plan whose arena and nodes keep a limit. A refusal counts both too.
+    fn plan(
+        &self,
+        variant: usize,
+        layout: &StateLayout,
+        limit: Option<u64>,
+        options: &Options,
+    ) -> Result<Plan, PlanError> {
+        let Opened { graph, order, split } = self.open(self.variants[variant].cut)?;
+        let outside = self.overhead(variant, options);
+        let options = Options { limit: limit.map(|limit| limit.saturating_sub(outside)), ..options.clone() };
+        let plan = limit::plan_within(graph, &order, layout, &options);
+        let mut plan = plan.map_err(|e| match e {
+            PlanError::DoesNotFit { limit, smallest, floor, floor_op, unlimited, peak } => PlanError::DoesNotFit {
+                limit: limit + outside,
+                smallest: smallest + outside,
+                floor: floor + outside,
+                floor_op,
+                unlimited: unlimited + outside,
+                peak,
+            },
+            other => other,
+        })?;
+        plan.split = split;
+        if plan.recomputed.seconds == 0.0 {
+            plan.recomputed.seconds = self.variants[variant].seconds;
+        }
+        plan.recomputed.extra_seconds = plan.recomputed.seconds - self.seconds;
+        Ok(plan)
     }
 
     /// A plan within the limit, the first that is found.
     fn some_within(&self, layout: &StateLayout, limit: u64, options: &Options) -> Result<Option<Plan>, PlanError> {
-        for (floor, i) in self.floors(layout, options) {
+        for (floor, i) in self.lowest(layout, options)? {
             if floor <= limit
-                && let Ok(plan) = fits(self.variants[i].plan(layout, Some(limit), options))?
+                && let Ok(plan) = fits(self.plan(i, layout, Some(limit), options))?
             {
                 return Ok(Some(plan));
             }
@@ -365,29 +422,43 @@ impl Prepared {
         Ok(None)
     }
 
-    /// What the variants that need least cannot do without, least first. The whole batch is always among them.
-    ///
-    /// Only these decide what is possible: planning them all would take longer than a refusal may.
-    fn floors(&self, layout: &StateLayout, options: &Options) -> Vec<(u64, usize)> {
-        let floor = |v: &Variant| v.overhead(options) + Problem::of(&v.graph, &v.order, layout, options).floor().bytes;
-        let mut floors: Vec<(u64, usize)> = self.variants.iter().enumerate().map(|(i, v)| (floor(v), i)).collect();
+    /// What every variant cannot do without, least first.
+    fn floors(&self, layout: &StateLayout, options: &Options) -> Result<Vec<(u64, usize)>, PlanError> {
+        let key = layout.file_bytes();
+        if let Some(known) = self.floors.borrow().get(&key) {
+            return Ok(known.clone());
+        }
+        let mut floors = Vec::with_capacity(self.variants.len());
+        for (i, variant) in self.variants.iter().enumerate() {
+            let opened = self.open(variant.cut)?;
+            let floor = Problem::of(&opened.graph, &opened.order, layout, options).floor().bytes;
+            floors.push((self.overhead(i, options) + floor, i));
+        }
         floors.sort_unstable();
+        self.floors.borrow_mut().insert(key, floors.clone());
+        Ok(floors)
+    }
+
+    /// The variants that need least, and the whole batch: only these decide what is possible, since planning them all would
+    /// take longer than a refusal may.
+    fn lowest(&self, layout: &StateLayout, options: &Options) -> Result<Vec<(u64, usize)>, PlanError> {
+        let mut floors = self.floors(layout, options)?;
         let mut seen = 0;
         floors.retain(|(_, i)| {
             seen += (*i != 0) as usize;
             *i == 0 || seen <= 2
         });
-        floors
+        Ok(floors)
     }
 
     /// The smallest limit for which a plan is found.
     fn smallest(&self, layout: &StateLayout, options: &Options) -> Result<Need, PlanError> {
         let mut least: Option<Need> = None;
-        for (floor, i) in self.floors(layout, options) {
+        for (floor, i) in self.lowest(layout, options)? {
             if least.as_ref().is_some_and(|need| floor >= need.bytes) {
                 break;
             }
-            let need = match fits(self.variants[i].plan(layout, Some(0), options))? {
+            let need = match fits(self.plan(i, layout, Some(0), options))? {
                 Err(need) => need,
                 Ok(_) => Need::default(),
             };
@@ -407,31 +478,29 @@ impl Prepared {
         found: Plan,
     ) -> Result<Plan, PlanError> {
         let quick = hasty(options);
-        let mut candidates: Vec<(usize, Plan)> = Vec::new();
-        let mut least = found.recomputed.seconds;
+        let floors = self.floors(layout, options)?;
+        // What is known keeps the limit, whatever it costs.
+        let entries = found.split.as_ref().map(|s| s.entries);
+        let mut by = self.variants.iter().position(|v| v.cut.map(|c| c.entries) == entries);
+        let mut cheapest = found;
         for (i, variant) in self.variants.iter().enumerate() {
+            let floor = floors.iter().find(|(_, v)| *v == i).map_or(u64::MAX, |f| f.0);
             // A variant is never faster than without a limit.
-            let problem = Problem::of(&variant.graph, &variant.order, layout, options);
-            if variant.seconds >= least || variant.overhead(options) + problem.floor().bytes > limit {
+            if variant.seconds >= cheapest.recomputed.seconds || floor > limit {
                 continue;
             }
-            if let Ok(plan) = fits(variant.plan(layout, Some(limit), &quick))? {
-                least = least.min(plan.recomputed.seconds);
-                candidates.push((i, plan));
+            if let Ok(plan) = fits(self.plan(i, layout, Some(limit), &quick))?
+                && plan.recomputed.seconds < cheapest.recomputed.seconds
+            {
+                (cheapest, by) = (plan, Some(i));
             }
         }
-        candidates.sort_by(|a, b| a.1.recomputed.seconds.total_cmp(&b.1.recomputed.seconds));
-        // What is known keeps the limit, whatever it costs.
-        let mut cheapest = found;
-        for (i, quick) in candidates.into_iter().take(1) {
-            let much = options.search != Effort::QUICK && quick.recomputed.nodes + quick.recomputed.transfers > 0;
-            let plan = match much {
-                true => self.variants[i].plan(layout, Some(limit), options).unwrap_or(quick),
-                false => quick,
-            };
-            if plan.recomputed.seconds < cheapest.recomputed.seconds {
-                cheapest = plan;
-            }
+        let evicts = cheapest.recomputed.nodes + cheapest.recomputed.transfers > 0;
+        if let Some(i) = by.filter(|_| evicts && options.search != Effort::QUICK)
+            && let Ok(plan) = fits(self.plan(i, layout, Some(limit), options))?
+            && plan.recomputed.seconds < cheapest.recomputed.seconds
+        {
+            cheapest = plan;
         }
         Ok(cheapest)
     }
@@ -454,43 +523,6 @@ fn seconds(graph: &Graph, options: &Options) -> f64 {
         if node.op.runs() && node.op.transfer().is_none() { options.costs.seconds(node.op.name(), &cost) } else { 0.0 }
     });
     seconds.sum()
-}
-
-impl Variant {
-    fn new(graph: Graph, split: Option<SplitInfo>, options: &Options, whole_seconds: f64) -> Variant {
-        let order = schedule::schedule(&graph);
-        let seconds = seconds(&graph, options);
-        Variant { seconds, whole_seconds, order, split, graph }
-    }
-
-    /// Memory outside the arena.
-    fn overhead(&self, options: &Options) -> u64 {
-        options.node_bytes * self.graph.nodes().len() as u64
-    }
-
-    /// A plan whose arena and nodes keep a limit. A refusal counts both too.
-    fn plan(&self, layout: &StateLayout, limit: Option<u64>, options: &Options) -> Result<Plan, PlanError> {
-        let outside = self.overhead(options);
-        let options = Options { limit: limit.map(|limit| limit.saturating_sub(outside)), ..options.clone() };
-        let plan = limit::plan_within(self.graph.clone(), &self.order, layout, &options);
-        let mut plan = plan.map_err(|e| match e {
-            PlanError::DoesNotFit { limit, smallest, floor, floor_op, unlimited, peak } => PlanError::DoesNotFit {
-                limit: limit + outside,
-                smallest: smallest + outside,
-                floor: floor + outside,
-                floor_op,
-                unlimited: unlimited + outside,
-                peak,
-            },
-            other => other,
-        })?;
-        plan.split = self.split.clone();
-        if plan.recomputed.seconds == 0.0 {
-            plan.recomputed.seconds = self.seconds;
-        }
-        plan.recomputed.extra_seconds = plan.recomputed.seconds - self.whole_seconds;
-        Ok(plan)
-    }
 }
 
 /// The same options with the first run and the first packing that are found.

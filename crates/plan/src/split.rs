@@ -289,7 +289,7 @@ pub fn candidates(graph: &Graph, batch: &Batch) -> Vec<usize> {
         }
     }
     let units = batch.entries.div_ceil(unit);
-    let counts = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
+    let counts = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
     let mut sizes: Vec<usize> = Vec::new();
     for n in counts.into_iter().filter(|&n| n <= units && n * splitter.related() <= MOST_NODES) {
         let entries = units.div_ceil(n) * unit;
@@ -301,7 +301,7 @@ pub fn candidates(graph: &Graph, batch: &Batch) -> Vec<usize> {
 }
 
 /// The most nodes of a step that is cut: planning takes time for each.
-const MOST_NODES: usize = 20_000;
+const MOST_NODES: usize = 8_000;
 
 fn lcm(a: usize, b: usize) -> usize {
     let (mut x, mut y) = (a, b);
