@@ -121,7 +121,7 @@ impl Trainer {
         let costs = self.measured(&steps, Bytes(space));
         let options = Options { split, recompute, costs, ..plain };
         let in_memory = Chooser::new(&steps, &states, &options)?;
-        let found = in_memory.within(space)?;
+        let found = if room.fixed.may_search(limit) { in_memory.within(space)? } else { None };
         if !spill {
             let Some(choice) = found else {
                 let refusal = in_memory.refusal(space)?;
@@ -136,7 +136,8 @@ impl Trainer {
         let with_file = Options { spill: true, ..options.clone() };
         let with_file = Chooser::new(&steps, &states, &with_file)?;
         let less = space.saturating_sub(overhead);
-        match (found, with_file.within(less)?) {
+        let filed = if room.fixed.may_search(limit) { with_file.within(less)? } else { None };
+        match (found, filed) {
             (Some(a), Some(b)) if a.seconds() <= b.seconds() => Ok(in_memory.finish(a, space)?),
             (Some(a), None) => Ok(in_memory.finish(a, space)?),
             (_, Some(b)) => Ok(with_file.finish(b, less)?),

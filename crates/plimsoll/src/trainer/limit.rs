@@ -34,9 +34,13 @@ pub(super) const HEAP_OF_A_NODE: Bytes = Bytes(2 << 10);
 /// What is left of tracing a node, in a heap that never gives back all that was freed.
 const HEAP_OF_TRACING: Bytes = Bytes(1 << 10);
 
-/// Heap memory that planning takes for a while, before there is an arena: so much for a traced node (measured: up to 4.6 KiB
-/// where values are computed up to four times, with 1430 nodes).
+/// Heap memory that planning takes for a while, before there is an arena: so much for a traced node.
 const PLANNING_OF_A_NODE: Bytes = Bytes::kib(6);
+
+/// The same for looking for a way to keep a limit (measured: up to 5 KiB), and where steps may be split, since steps of all
+/// sizes are planned beside each other then (measured: up to 46 KiB).
+const SEARCH_OF_A_NODE: Bytes = Bytes::kib(12);
+const SPLIT_SEARCH_OF_A_NODE: Bytes = Bytes::kib(56);
 
 /// What the kernel holds for a thread (its stack), and for a core (memory it takes ahead of need). A control group counts
 /// both.
@@ -86,6 +90,8 @@ pub struct Fixed {
     pub others: Bytes,
     /// What planning takes, before there are states and an arena: not in the sum, but a limit must have room for it.
     pub planning: Bytes,
+    /// What it takes to look for a way to keep a limit that the plain plan does not keep.
+    pub search: Bytes,
 }
 
 impl Fixed {
@@ -96,7 +102,7 @@ impl Fixed {
 
     /// What is left for states and arena under a limit, in whole [`GRAIN`]s.
     pub(super) fn space_within(&self, limit: Bytes) -> Bytes {
-        if limit < self.floor() {
+        if limit < self.process + self.others + self.planning {
             return Bytes::ZERO;
         }
         // Two mappings, each of which may begin and end inside a page table and a page.
@@ -105,15 +111,18 @@ impl Fixed {
         Bytes(space / GRAIN.0 * GRAIN.0)
     }
 
-    /// The least limit under which there can be a plan.
-    fn floor(&self) -> Bytes {
-        self.process + self.others + self.planning
+    /// Whether a limit has room for looking for a way to keep it.
+    pub(super) fn may_search(&self, limit: Bytes) -> bool {
+        limit >= self.process + self.others + self.search
     }
 
     /// The limit under which so many bytes are left for states and arena, here and in another process.
-    fn limit_for(&self, space: Bytes) -> Bytes {
+    ///
+    /// Planning, with so much memory of its own, comes before.
+    fn limit_for(&self, space: Bytes, planning: Bytes) -> Bytes {
         let space = Bytes(space.0.next_multiple_of(GRAIN.0));
-        self.floor().max(self.total() + with_tables(space) + Bytes(3 * PAGE)) + Bytes(GRAIN.0 / 2)
+        (self.process + self.others + planning).max(self.total() + with_tables(space) + Bytes(3 * PAGE))
+            + Bytes(GRAIN.0 / 2)
     }
 }
 
@@ -256,12 +265,13 @@ impl Room {
     /// The refusal of a limit.
     pub fn refusal(&self, limit: Bytes, refusal: Refusal) -> Error {
         let by_host = self.limits.binding().filter(|b| b.source != Source::User);
+        let unlimited = self.fixed.limit_for(Bytes(refusal.unlimited), self.fixed.planning);
         Error::WouldNotFit(Box::new(WouldNotFit {
             limit,
             source: by_host.map(ToString::to_string),
             asked: self.limits.wanted.filter(|_| self.limits.shortfall() > Bytes::ZERO),
-            smallest: self.fixed.limit_for(Bytes(refusal.smallest)),
-            unlimited: self.fixed.limit_for(Bytes(refusal.unlimited)),
+            smallest: self.fixed.limit_for(Bytes(refusal.smallest), self.fixed.search).min(unlimited),
+            unlimited,
             states: Bytes(refusal.states),
             fixed: self.fixed.clone(),
             floor: Bytes(refusal.floor),
@@ -346,8 +356,10 @@ impl Trainer {
             + TABLES
             + Bytes(process.0 / 512);
         let results = self.results_bytes(graphs.first(), keeps);
-        let planning = HEAP + Bytes(PLANNING_OF_A_NODE.0 * n_nodes as u64);
-        let fixed = Fixed { process, library, runtime, results, others, planning };
+        let of_nodes = |each: Bytes| HEAP + Bytes(each.0 * n_nodes as u64);
+        let planning = of_nodes(PLANNING_OF_A_NODE);
+        let search = of_nodes(if self.techniques.split { SPLIT_SEARCH_OF_A_NODE } else { SEARCH_OF_A_NODE });
+        let fixed = Fixed { process, library, runtime, results, others, planning, search };
         Ok(Room { limits, limit, fixed, files })
     }
 
