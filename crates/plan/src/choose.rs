@@ -16,7 +16,7 @@ use crate::{
 };
 use plimsoll_graph::{Graph, NodeId, Types, Value};
 use plimsoll_tensor::TensorType;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 
 /// By how much more is tried where a little too much was hoped for.
@@ -62,6 +62,7 @@ pub struct Chooser<'a> {
     options: &'a Options,
     /// The same with costs that nobody measured.
     plain: Options,
+    whole_bytes: OnceCell<u64>,
 }
 
 /// A step with the ways to cut it.
@@ -105,7 +106,7 @@ impl<'a> Chooser<'a> {
             movable.sort_by_key(|&i| (states[i].rank, std::cmp::Reverse(states[i].ty.bytes()), i));
         }
         let plain = Options { costs: CostModel::default(), ..hasty(options) };
-        Ok(Chooser { steps, states, movable, options, plain })
+        Ok(Chooser { steps, states, movable, options, plain, whole_bytes: OnceCell::new() })
     }
 
     /// The room for states and arena that the steps take when nothing is cut, computed again or moved.
@@ -118,14 +119,22 @@ impl<'a> Chooser<'a> {
         Ok(Choice { plans: plans.collect::<Result<_, _>>()?, layout })
     }
 
+    /// What that takes, with all nodes.
+    fn unlimited_bytes(&self) -> Result<u64, PlanError> {
+        if let Some(bytes) = self.whole_bytes.get() {
+            return Ok(*bytes);
+        }
+        let bytes = self.unlimited()?.bytes(self.options.node_bytes);
+        Ok(*self.whole_bytes.get_or_init(|| bytes))
+    }
+
     /// The cheapest way found to keep within `room` bytes of states and arena, if there is one.
     ///
     /// # Errors
     /// When a graph breaks its own rules.
     pub fn within(&self, room: u64) -> Result<Option<Choice>, PlanError> {
-        let whole = self.unlimited()?;
-        if whole.bytes(self.options.node_bytes) <= room {
-            return Ok(Some(whole));
+        if self.unlimited_bytes()? <= room {
+            return Ok(Some(self.unlimited()?));
         }
         // The fewest states in the file that leave a way: reading and writing them costs more than what they make room for.
         let mut way: Option<Choice> = None;
@@ -160,6 +169,16 @@ impl<'a> Chooser<'a> {
             }
         }
         Ok(Some(best))
+    }
+
+    /// Whether there is a way to keep within `room` bytes: whether [`Chooser::within`] finds one.
+    ///
+    /// # Errors
+    /// When a graph breaks its own rules.
+    pub fn exists(&self, room: u64) -> Result<bool, PlanError> {
+        Ok(self.unlimited_bytes()? <= room
+            || self.feasible(0, room)?.is_some()
+            || self.feasible(self.movable.len(), room)?.is_some())
     }
 
     /// The same choice after a longer search for cheaper plans, checked.
@@ -263,7 +282,7 @@ impl<'a> Chooser<'a> {
             most.bytes += layout.bytes();
             // Told is what was tried.
             let (hoped, mut more) = (most.bytes, GRAIN);
-            while self.feasible(n, most.bytes)?.is_none() && more <= whole.bytes(self.options.node_bytes) {
+            while self.feasible(n, most.bytes)?.is_none() && more <= self.unlimited_bytes()? {
                 most.bytes = hoped + more;
                 more *= 2;
             }

@@ -118,40 +118,38 @@ impl Trainer {
         if needed <= space {
             return Ok(whole);
         }
-        let costs = self.measured(&steps, Bytes(space));
-        let options = Options { split, recompute, costs, ..plain };
-        let in_memory = Chooser::new(&steps, &states, &options)?;
-        let found = if room.fixed.may_search(limit) { in_memory.within(space)? } else { None };
-        if !spill {
-            let Some(choice) = found else {
-                let refusal = in_memory.refusal(space)?;
-                return Err(room.refusal(limit, tried(refusal, |space| Ok(in_memory.within(space)?.is_some()))?));
-            };
-            return Ok(in_memory.finish(choice, space)?);
+        let overhead = spill_overhead(needed).0;
+        let less = space.saturating_sub(overhead);
+        // Whether there is a way at all does not depend on what it costs.
+        let in_memory = Options { split, recompute, ..plain.clone() };
+        let with_file = Options { spill: true, ..in_memory.clone() };
+        let choosers = (Chooser::new(&steps, &states, &in_memory)?, Chooser::new(&steps, &states, &with_file)?);
+        let fits =
+            |space: u64| Ok(choosers.0.exists(space)? || spill && choosers.1.exists(space.saturating_sub(overhead))?);
+        if !room.fixed.may_search(limit) || !fits(space)? {
+            let mut refusal = choosers.0.refusal(space)?;
+            if spill {
+                let filed = choosers.1.refusal(space)?;
+                let filed = Refusal { smallest: filed.smallest + overhead, ..filed };
+                refusal = if filed.smallest < refusal.smallest { filed } else { refusal };
+            }
+            return Err(room.refusal(limit, tried(refusal, fits)?));
         }
-        if let Some(choice) = found.as_ref().filter(|choice| is_cheap(choice)) {
+        drop(choosers);
+        let costs = self.measured(&steps, Bytes(space));
+        let in_memory = Options { costs: costs.clone(), ..in_memory };
+        let in_memory = Chooser::new(&steps, &states, &in_memory)?;
+        let found = in_memory.within(space)?;
+        if let Some(choice) = found.as_ref().filter(|choice| !spill || is_cheap(choice)) {
             return Ok(in_memory.finish(choice.clone(), space)?);
         }
-        let overhead = spill_overhead(needed).0;
-        let with_file = Options { spill: true, ..options.clone() };
+        let with_file = Options { costs, ..with_file };
         let with_file = Chooser::new(&steps, &states, &with_file)?;
-        let less = space.saturating_sub(overhead);
-        let filed = if room.fixed.may_search(limit) { with_file.within(less)? } else { None };
-        match (found, filed) {
-            (Some(a), Some(b)) if a.seconds() <= b.seconds() => Ok(in_memory.finish(a, space)?),
-            (Some(a), None) => Ok(in_memory.finish(a, space)?),
-            (_, Some(b)) => Ok(with_file.finish(b, less)?),
-            (None, None) => {
-                let mut refusal = with_file.refusal(space)?;
-                refusal.smallest += overhead;
-                let plainly = in_memory.refusal(space)?;
-                let refusal = if plainly.smallest < refusal.smallest { plainly } else { refusal };
-                let fits = |space: u64| {
-                    let less = space.saturating_sub(overhead);
-                    Ok(in_memory.within(space)?.is_some() || with_file.within(less)?.is_some())
-                };
-                Err(room.refusal(limit, tried(refusal, fits)?))
-            }
+        match (found, with_file.within(less)?) {
+            (Some(a), Some(b)) if b.seconds() < a.seconds() => Ok(with_file.finish(b, less)?),
+            (Some(a), _) => Ok(in_memory.finish(a, space)?),
+            (None, Some(b)) => Ok(with_file.finish(b, less)?),
+            (None, None) => unreachable!("a way was found before, by a search that costs do not change"),
         }
     }
 
