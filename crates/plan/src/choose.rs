@@ -266,10 +266,17 @@ impl<'a> Chooser<'a> {
     pub fn refusal(&self, room: u64) -> Result<Refusal, PlanError> {
         let whole = self.unlimited()?;
         let mut least: Option<Need> = None;
-        let mut layouts = vec![0, self.movable.len()];
+        let mut layouts = vec![self.movable.len(), 0];
         layouts.dedup();
         for n in layouts {
             let layout = self.layout(n);
+            let mut floor = 0;
+            for step in &self.steps {
+                floor = floor.max(step.lowest(&layout, &self.plain)?.first().map_or(0, |(floor, _)| *floor));
+            }
+            if least.as_ref().is_some_and(|l| layout.bytes() + floor >= l.bytes) {
+                continue;
+            }
             // The room must do for all steps: the one that needs most decides.
             let mut most = Need::default();
             for (i, step) in self.steps.iter().enumerate() {
@@ -393,9 +400,10 @@ impl Prepared {
         Ok(Opened { order: schedule::schedule(&graph), graph, split })
     }
 
-    /// Memory outside the arena.
+    /// Memory outside the arena, with room for nodes that evictions add.
     fn overhead(&self, variant: usize, options: &Options) -> u64 {
-        options.node_bytes * self.variants[variant].n_nodes as u64
+        let nodes = self.variants[variant].n_nodes as u64;
+        options.node_bytes * if options.recompute || options.spill { nodes + nodes / 2 } else { nodes }
     }
 
     /// A plan whose arena and nodes keep a limit. A refusal counts both too.
@@ -458,14 +466,14 @@ impl Prepared {
         Ok(floors)
     }
 
-    /// The variants that need least, and the whole batch: only these decide what is possible, since planning them all would
+    /// The variant that needs least, and the whole batch: only these decide what is possible, since planning them all would
     /// take longer than a refusal may.
     fn lowest(&self, layout: &StateLayout, options: &Options) -> Result<Vec<(u64, usize)>, PlanError> {
         let mut floors = self.floors(layout, options)?;
         let mut seen = 0;
         floors.retain(|(_, i)| {
             seen += (*i != 0) as usize;
-            *i == 0 || seen <= 2
+            *i == 0 || seen <= 1
         });
         Ok(floors)
     }

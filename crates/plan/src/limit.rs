@@ -20,6 +20,9 @@ const DESCENT_PACKING: place::Effort = place::Effort { exact: 3_000_000, search:
 /// How hard to pack a run at most: what is not packed soon is packed sooner when a little less is alive.
 const PACKING: place::Effort = place::Effort { exact: 15_000_000, search: 20_000 };
 
+/// How often to look there.
+const DESCENTS: usize = 6;
+
 /// How hard to look again when a run was packed too high.
 const AGAIN: Effort = Effort { base: 200_000, per_task: 4_000 };
 
@@ -139,6 +142,7 @@ impl Limited<'_> {
     /// it is within this one. `None` when the plain plan is the smallest.
     fn smallest(&self, limit: u64) -> Result<Option<Plan>, PlanError> {
         let mut best: Option<Plan> = None;
+        let mut last = None;
         let height = |best: &Option<Plan>| best.as_ref().map_or(self.whole.arena_bytes, |plan| plan.arena_bytes);
         let keep = |best: &mut Option<Plan>, plan: Plan| {
             if plan.arena_bytes < height(best) {
@@ -153,13 +157,26 @@ impl Limited<'_> {
             match evictor.at(middle, Effort::QUICK)? {
                 Some(run) => {
                     works = middle;
-                    keep(&mut best, place_run(run, self.state, self.options, middle, place::Effort::QUICK)?);
+                    // Packed is what may be within the limit, and the last one.
+                    match middle <= limit || works <= fails + grain {
+                        true => {
+                            keep(&mut best, place_run(run, self.state, self.options, middle, place::Effort::QUICK)?)
+                        }
+                        false => last = Some((run, middle)),
+                    }
                 }
                 None => fails = middle,
             }
         }
+        if let Some((run, target)) = last.filter(|_| height(&best) > limit) {
+            keep(&mut best, place_run(run, self.state, self.options, target, place::Effort::QUICK)?);
+        }
+        // A few steps more: what is packed may be a little lower yet.
         let mut step = grain;
-        while height(&best) > limit {
+        for _ in 0..DESCENTS {
+            if height(&best) <= limit {
+                break;
+            }
             let target = height(&best).saturating_sub(step);
             match self.within(target, DESCENT, DESCENT_PACKING, 3)? {
                 Some(plan) => {
