@@ -9,6 +9,7 @@
 //! decide which way is the cheapest.
 
 use crate::evict::{Effort, Problem};
+use crate::lifetime::lifetimes;
 use crate::place;
 use crate::split::{self, Batch, Cut, SplitInfo, Splitter};
 use crate::{
@@ -378,7 +379,14 @@ impl Prepared {
         if cuts.is_empty() || cuts[0].exact {
             prepared.variants.push(Variant { cut: None, n_nodes: prepared.fused.nodes().len(), seconds });
         }
+        let live = live_bytes(&prepared.fused, options);
         for cut in cuts {
+            // Nodes take memory too, and planning takes more of it: slices must be worth that.
+            let slices = prepared.batch.as_ref().map_or(1, |b| b.entries.div_ceil(cut.entries));
+            let nodes = (slices * prepared.fused.nodes().len()) as u64;
+            if cut.exact && nodes * options.node_bytes > live / 8 {
+                break;
+            }
             let opened = prepared.open(Some(cut))?;
             if cut.exact && opened.split.as_ref().is_none_or(|s| s.cut_nodes == 0) {
                 break;
@@ -531,6 +539,22 @@ impl Prepared {
         }
         Ok(cheapest)
     }
+}
+
+/// The most bytes that are alive at once when a graph runs plainly.
+fn live_bytes(graph: &Graph, options: &Options) -> u64 {
+    let lives = lifetimes(graph, &schedule::schedule(graph), options.threads);
+    let mut change = vec![0i64; graph.nodes().len() + 2];
+    for buffer in &lives.buffers {
+        change[buffer.first as usize] += buffer.bytes as i64;
+        change[buffer.last as usize + 1] -= buffer.bytes as i64;
+    }
+    let (mut live, mut most) = (0, 0);
+    for c in change {
+        live += c;
+        most = most.max(live);
+    }
+    most as u64
 }
 
 /// Seconds of a plan by the measured costs: of its ops, or of the file where that takes longer.

@@ -56,8 +56,8 @@ fn cases() -> Vec<Case> {
                 .layer(Residual::new().layer(Dense::new(256)))
                 .layer(Dense::new(3)),
             loss: std::sync::Arc::new(MeanSquaredError),
-            data: token(noise(&[1100, 48], 1), noise(&[1100, 3], 2)),
-            batch: 1100,
+            data: token(noise(&[2100, 48], 1), noise(&[2100, 3], 2)),
+            batch: 2100,
             is_cut: true,
         },
         Case {
@@ -97,8 +97,8 @@ fn cases() -> Vec<Case> {
                 .layer(Dropout::new(0.1))
                 .layer(Dense::new(40)),
             loss: std::sync::Arc::new(SparseCategoricalCrossEntropy::from_logits()),
-            data: token(classes(&[40, 64], 40, 6), classes(&[40, 64], 40, 7)),
-            batch: 16,
+            data: token(classes(&[80, 64], 40, 6), classes(&[80, 64], 40, 7)),
+            batch: 64,
             is_cut: true,
         },
         Case {
@@ -109,8 +109,8 @@ fn cases() -> Vec<Case> {
                 .layer(GlobalAvgPool1D::new())
                 .layer(Dense::new(3)),
             loss: std::sync::Arc::new(SparseCategoricalCrossEntropy::from_logits()),
-            data: token(classes(&[512, 20], 40, 8), classes(&[512], 3, 9)),
-            batch: 512,
+            data: token(classes(&[1024, 20], 40, 8), classes(&[1024], 3, 9)),
+            batch: 1024,
             is_cut: true,
         },
     ]

@@ -37,10 +37,9 @@ const HEAP_OF_TRACING: Bytes = Bytes(1 << 10);
 /// Heap memory that planning takes for a while, before there is an arena: so much for a traced node.
 const PLANNING_OF_A_NODE: Bytes = Bytes::kib(6);
 
-/// The same for looking for a way to keep a limit (measured: up to 5 KiB), and where steps may be split, since steps of all
-/// sizes are planned beside each other then (measured: up to 46 KiB).
+/// The same for looking for a way to keep a limit, and where steps may be cut into slices, which have nodes of their own.
 const SEARCH_OF_A_NODE: Bytes = Bytes::kib(12);
-const SPLIT_SEARCH_OF_A_NODE: Bytes = Bytes::kib(56);
+const SPLIT_SEARCH_OF_A_NODE: Bytes = Bytes::kib(24);
 
 /// What the kernel holds for a thread (its stack), and for a core (memory it takes ahead of need). A control group counts
 /// both.
