@@ -8,8 +8,9 @@ use plimsoll::metrics::SparseCategoricalAccuracy;
 use plimsoll::model::Model;
 use plimsoll::optimizers::Adam;
 use plimsoll::progress::Progress;
-use plimsoll::trainer::{Fit, Trainer};
+use plimsoll::trainer::{Fit, Techniques, Trainer};
 use plimsoll::{DType, Error, Limit, Tensor, measure};
+use std::path::PathBuf;
 
 #[derive(Args)]
 pub struct Options {
@@ -32,6 +33,22 @@ pub struct Options {
     /// above what the host allows is lowered to it. What does not fit is refused before the first step, with exit code 3.
     #[arg(long, value_name = "BYTES")]
     memory_limit: Option<Limit>,
+    /// Run each batch in this many slices and add up their gradients, whatever the limit.
+    #[arg(long, value_name = "N")]
+    accumulate: Option<usize>,
+    /// Keep the limit without running batches in slices.
+    #[arg(long)]
+    no_split: bool,
+    /// Keep the limit without computing values again.
+    #[arg(long)]
+    no_recompute: bool,
+    /// Keep the limit without moving values to a file.
+    #[arg(long)]
+    no_spill: bool,
+    /// Where the file for what memory has no room for is made; it has no name there and goes with the process [default: the
+    /// directory for temporary files].
+    #[arg(long, value_name = "DIRECTORY")]
+    spill_dir: Option<PathBuf>,
     /// Do not touch memory ahead of the first step to find out whether it is there.
     #[arg(long)]
     no_sounding: bool,
@@ -66,6 +83,17 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if let Some(limit) = options.memory_limit {
         trainer = trainer.memory_limit(limit);
     }
+    trainer = trainer.techniques(Techniques {
+        split: !options.no_split,
+        recompute: !options.no_recompute,
+        spill: !options.no_spill,
+    });
+    if let Some(directory) = &options.spill_dir {
+        trainer = trainer.spill_to(directory);
+    }
+    if let Some(n) = options.accumulate {
+        trainer = trainer.accumulate(n);
+    }
     if options.no_sounding {
         trainer = trainer.no_sounding();
     }
@@ -74,6 +102,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let fit =
         Fit::epochs(options.epochs).batch_size(options.batch_size).validation(&validation).callback(Progress::new());
     let history = trainer.fit(&training, fit)?;
+    if let Some(kept) = trainer.kept().filter(|kept| !kept.is_plain()) {
+        eprintln!("to keep the limit: {kept}");
+    }
     if history.interrupted {
         eprintln!("stopped after {} steps", trainer.steps_done());
     }

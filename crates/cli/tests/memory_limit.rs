@@ -60,3 +60,28 @@ fn the_variable_counts_when_the_option_is_absent() {
     assert_eq!(bad.status.code(), Some(1), "{}", stderr(&bad));
     assert!(stderr(&bad).contains("PLIMSOLL_MEMORY_LIMIT") && stderr(&bad).contains("lots"), "{}", stderr(&bad));
 }
+
+#[test]
+fn every_technique_can_be_switched_off() {
+    let demo = |more: &[&str]| {
+        let arguments = ["demo", "--epochs", "1", "--pictures", "600", "--batch-size", "512", "--memory-limit"];
+        Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(arguments).args(more).output().expect("the binary runs")
+    };
+    let none = ["4MiB", "--no-split", "--no-recompute", "--no-spill"];
+    let refused = demo(&none);
+    assert_eq!(refused.status.code(), Some(3));
+    let text = stderr(&refused);
+    assert!(text.contains("tried        nothing"), "{text}");
+    let plainly = kib_after(&text, "the smallest limit that would do is");
+    let all = demo(&["4MiB"]);
+    let smallest = kib_after(&stderr(&all), "the smallest limit that would do is");
+    assert!(smallest < plainly, "{smallest} and {plainly}");
+    // What needs a technique says so when it may not be used, and works when it may.
+    let between = format!("{}KiB", (smallest + plainly) / 2);
+    let refused = demo(&[&between, none[1], none[2], none[3]]);
+    assert_eq!(refused.status.code(), Some(3));
+    assert!(stderr(&refused).contains("or allowing slices of the batch"), "{}", stderr(&refused));
+    let kept = demo(&[&between]);
+    assert_eq!(kept.status.code(), Some(0), "{}", stderr(&kept));
+    assert!(stderr(&kept).contains("to keep the limit: "), "{}", stderr(&kept));
+}

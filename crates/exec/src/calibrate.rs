@@ -30,27 +30,36 @@ const LONG: f64 = 0.06;
 pub fn calibrate(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: Bytes, time: Duration) -> bool {
     let begin = Instant::now();
     let mut added = false;
-    for (graph, id) in by_weight(model, graphs) {
-        let op = &graph.node(id).op;
-        let of = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *graph.ty(v)).collect() };
-        let (inputs, outputs) = (of(&graph.node(id).inputs), of(&graph.node(id).outputs));
-        let types = Types { inputs: &inputs, outputs: &outputs };
-        let cost = op.cost(&types);
-        let guess = model.seconds(op.name(), &cost);
-        let unknown = !model.samples.contains_key(op.name());
-        let left = time.saturating_sub(begin.elapsed()).as_secs_f64();
-        if is_known(model, op.name(), &cost) || guess > if unknown { left / 2.0 } else { LONG.min(left) } {
-            continue;
-        }
-        if let Some(seconds) = time_op(&**op, &types, pool, room) {
-            let samples = model.samples.entry(op.name().to_owned()).or_default();
-            if samples.len() < PER_OP {
-                samples.push(Sample { cost, seconds });
-                added = true;
+    let kinds = by_weight(model, graphs);
+    // Other work on the machine makes a run longer, never shorter: what is new is timed more than once.
+    let mut fresh: Vec<(&'static str, Cost)> = Vec::new();
+    for pass in 0..3 {
+        for &(graph, id) in &kinds {
+            if begin.elapsed() >= time {
+                return added;
             }
-        }
-        if begin.elapsed() >= time {
-            break;
+            let op = &graph.node(id).op;
+            let of = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *graph.ty(v)).collect() };
+            let (inputs, outputs) = (of(&graph.node(id).inputs), of(&graph.node(id).outputs));
+            let types = Types { inputs: &inputs, outputs: &outputs };
+            let (name, cost) = (op.name(), op.cost(&types));
+            let left = time.saturating_sub(begin.elapsed()).as_secs_f64();
+            let most = if model.samples.contains_key(name) { LONG.min(left) } else { left / 2.0 };
+            let again = fresh.contains(&(name, cost));
+            if pass > 0 && !again || pass == 0 && is_known(model, name, &cost) || model.seconds(name, &cost) > most {
+                continue;
+            }
+            let Some(seconds) = time_op(&**op, &types, pool, room) else { continue };
+            let samples = model.samples.entry(name.to_owned()).or_default();
+            match samples.iter().position(|s| again && s.cost == cost) {
+                Some(at) => samples[at].seconds = samples[at].seconds.min(seconds),
+                None if samples.len() < PER_OP => {
+                    samples.push(Sample { cost, seconds });
+                    fresh.push((name, cost));
+                    added = true;
+                }
+                None => {}
+            }
         }
     }
     added

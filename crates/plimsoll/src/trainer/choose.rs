@@ -2,7 +2,8 @@
 
 use super::Trainer;
 use super::compile::{StepKey, input_name};
-use super::limit::{GRAIN, HEAP_OF_A_NODE, Room};
+use super::limit::{GRAIN, HEAP_OF_A_NODE, Keeps, Room};
+use crate::data::Rows;
 use crate::error::Error;
 use crate::trace::{Mode, Role, Variables};
 use plimsoll_budget::Bytes;
@@ -13,6 +14,7 @@ use plimsoll_plan::choose::{Refusal, State};
 use plimsoll_plan::evict::Effort;
 use plimsoll_plan::split::{Batch, Cut, Splitter, candidates};
 use plimsoll_plan::{Choice, Chooser, CostModel, Options, Plan, PlanError, Step, fuse};
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,12 +40,114 @@ impl Techniques {
     pub const ALL: Techniques = Techniques { split: true, recompute: true, spill: true };
     /// None: what does not fit plainly is refused.
     pub const NONE: Techniques = Techniques { split: false, recompute: false, spill: false };
+
+    /// The names of those that others do not have.
+    fn without(self, others: Techniques) -> Vec<&'static str> {
+        let all = [
+            (self.split, others.split, "slices of the batch"),
+            (self.recompute, others.recompute, "recomputing"),
+            (self.spill, others.spill, "a spill file"),
+        ];
+        all.into_iter().filter(|(own, other, _)| *own && !other).map(|(.., name)| name).collect()
+    }
+
+    /// What was tried, for a refusal.
+    fn tried(self) -> String {
+        let tried = self.without(Techniques::NONE);
+        if tried.is_empty() {
+            "nothing: slices, recomputing and spilling are switched off".into()
+        } else {
+            tried.join(", ")
+        }
+    }
 }
 
 impl Default for Techniques {
     fn default() -> Techniques {
         Techniques::ALL
     }
+}
+
+/// What is done so that a step keeps its memory limit, and what that costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    /// Slices in which a batch runs.
+    pub slices: usize,
+    /// Whether the slices leave every bit as it is; only slices that were asked for may not.
+    pub exact: bool,
+    /// The op that needs the whole batch at once, and its layer, where that keeps slices from saving more.
+    pub barrier: Option<String>,
+    /// Ops that run again in a step.
+    pub ops_again: usize,
+    /// Bytes written to the spill file in a step.
+    pub written: Bytes,
+    /// Bytes read from it.
+    pub read: Bytes,
+    /// Weights and moments that live in the file.
+    pub states_in_file: Bytes,
+    /// Seconds of a step, as estimated.
+    pub seconds: f64,
+    /// Of which for keeping the limit.
+    pub extra_seconds: f64,
+}
+
+impl Kept {
+    fn of(plan: &Plan) -> Kept {
+        let (split, cost) = (plan.split.as_ref(), plan.recomputed);
+        Kept {
+            slices: split.map_or(1, |s| s.slices),
+            exact: split.is_none_or(|s| s.exact),
+            barrier: split.and_then(|s| s.barrier.clone()),
+            ops_again: cost.nodes,
+            written: Bytes(cost.written),
+            read: Bytes(cost.read),
+            states_in_file: Bytes(plan.state.file_bytes()),
+            seconds: cost.seconds,
+            extra_seconds: cost.extra_seconds,
+        }
+    }
+
+    /// Whether nothing had to be done.
+    pub fn is_plain(&self) -> bool {
+        self.slices == 1 && self.ops_again == 0 && self.written == Bytes::ZERO && self.read == Bytes::ZERO
+    }
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_plain() {
+            return write!(f, "nothing had to be done");
+        }
+        let mut parts = Vec::new();
+        if self.slices > 1 {
+            let note = if self.exact { "" } else { ", finer than sums can follow bit for bit" };
+            parts.push(format!("batches run in {} slices{note}", self.slices));
+        }
+        if self.ops_again > 0 {
+            parts.push(format!("{} ops run again", self.ops_again));
+        }
+        if self.written > Bytes::ZERO || self.read > Bytes::ZERO {
+            parts.push(format!("{} written to a file and {} read a step", self.written, self.read));
+        }
+        if self.states_in_file > Bytes::ZERO {
+            parts.push(format!("{} of weights and optimizer state live there", self.states_in_file));
+        }
+        let base = (self.seconds - self.extra_seconds).max(1e-9);
+        write!(f, "{}; about {:+.0} % time", parts.join(", "), 100.0 * self.extra_seconds / base)?;
+        match &self.barrier {
+            Some(op) if self.slices > 1 => write!(f, " ({op} needs whole batches)"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a training step costs under a limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SweepPoint {
+    /// The limit of the whole process.
+    pub limit: Bytes,
+    /// What is done to keep it.
+    pub kept: Kept,
 }
 
 /// How long the ops of a model are measured before the first plan that has to choose.
@@ -81,6 +185,44 @@ impl Trainer {
         self
     }
 
+    /// What is done so that training steps keep the memory limit; `None` before they are planned.
+    pub fn kept(&self) -> Option<Kept> {
+        self.planned().first().map(|plan| Kept::of(plan))
+    }
+
+    /// What a training step would cost under `n` limits, from the smallest that would do to one under which nothing has to be
+    /// done. Nothing is run but what it takes to measure the model's ops.
+    ///
+    /// # Errors
+    /// When the model cannot be traced.
+    pub fn sweep(&mut self, data: &dyn Rows, batch_size: usize, n: usize) -> Result<Vec<SweepPoint>, Error> {
+        let keys = [StepKey { mode: Mode::Train, batch: batch_size, fields: data.fields().to_vec() }];
+        let graphs = [self.trace(&keys[0])?];
+        let room = self.room(&graphs, Keeps::default())?;
+        let at = |limit: Bytes| Room { limit: Some(limit), ..room.clone() };
+        let (smallest, unlimited) = match self.choice(&keys, &graphs, &at(Bytes::ZERO)) {
+            Err(Error::WouldNotFit(refusal)) => (refusal.smallest, refusal.unlimited),
+            Err(other) => return Err(other),
+            Ok(_) => return Ok(Vec::new()),
+        };
+        let mut points = Vec::with_capacity(n);
+        for i in 0..n {
+            // Equal ratios: what happens near the smallest is of most interest.
+            let part = i as f64 / (n - 1).max(1) as f64;
+            let ratio = unlimited.0 as f64 / smallest.0 as f64;
+            let limit = Bytes((smallest.0 as f64 * ratio.powf(part)).ceil() as u64).clamp(smallest, unlimited);
+            let choice = self.choice(&keys, &graphs, &at(limit))?;
+            points.push(SweepPoint { limit, kept: Kept::of(&choice.plans[0]) });
+        }
+        // What keeps a smaller limit keeps a larger one: a larger limit is never slower.
+        for i in 1..points.len() {
+            if points[i - 1].kept.seconds < points[i].kept.seconds {
+                points[i].kept = points[i - 1].kept.clone();
+            }
+        }
+        Ok(points)
+    }
+
     /// The plans of the steps that are ready to run.
     pub fn planned(&self) -> Vec<&Plan> {
         self.compiled.as_ref().map_or_else(Vec::new, |c| c.plans())
@@ -93,24 +235,78 @@ impl Trainer {
 
     /// Where states are and how the steps run, within the limit if there is one; the memory for it is reserved.
     pub(super) fn choose(&mut self, keys: &[StepKey], graphs: &[Graph], room: &Room) -> Result<Choice, Error> {
-        let choice = self.choice(keys, graphs, room)?;
+        let choice = self.choice(keys, graphs, room).map_err(|error| match error {
+            Error::WouldNotFit(mut refusal) => {
+                refusal.tried = self.techniques.tried();
+                refusal.remedies = self.remedies(keys, graphs, room);
+                Error::WouldNotFit(refusal)
+            }
+            other => other,
+        })?;
         self.take(room, &choice)?;
         Ok(choice)
+    }
+
+    /// What would keep the limit besides a larger one: other techniques, a smaller batch. Each is planned.
+    fn remedies(&mut self, keys: &[StepKey], graphs: &[Graph], room: &Room) -> Vec<String> {
+        let mut remedies = Vec::new();
+        let allowed = self.techniques;
+        let missing = Techniques::ALL.without(allowed);
+        if !missing.is_empty() {
+            self.techniques = Techniques::ALL;
+            if self.exists(keys, graphs, room) {
+                remedies.push(format!("allowing {}", missing.join(" and ")));
+            }
+            self.techniques = allowed;
+        }
+        let largest = keys.iter().map(|k| k.batch).max().unwrap_or(0);
+        for parts in [2, 8, 32] {
+            let batch = largest / parts;
+            if batch == 0 {
+                break;
+            }
+            let fewer = |k: &StepKey| StepKey { batch: k.batch.min(batch), ..k.clone() };
+            let keys: Vec<StepKey> = keys.iter().map(fewer).collect();
+            let Ok(graphs) = keys.iter().map(|key| self.trace(key)).collect::<Result<Vec<Graph>, Error>>() else {
+                break;
+            };
+            if self.exists(&keys, &graphs, room) {
+                remedies.push(format!("batches of {batch}"));
+                break;
+            }
+        }
+        remedies
+    }
+
+    /// Whether there is a way to keep the limit.
+    fn exists(&self, keys: &[StepKey], graphs: &[Graph], room: &Room) -> bool {
+        let Some(limit) = room.limit.filter(|limit| room.fixed.may_search(*limit)) else { return false };
+        let (states, steps) = (states(&self.variables), self.steps(keys, graphs));
+        let space = room.fixed.space_within(limit).0;
+        let exists = |options: &Options, space: u64| Chooser::new(&steps, &states, options)?.exists(space);
+        let in_memory = self.options(false);
+        let overhead = || {
+            let whole = Chooser::new(&steps, &states, &in_memory)?.unlimited()?;
+            Ok::<u64, PlanError>(spill_overhead(whole.bytes(in_memory.node_bytes)).0)
+        };
+        exists(&in_memory, space).unwrap_or(false)
+            || self.techniques.spill
+                && overhead().and_then(|o| exists(&self.options(true), space.saturating_sub(o))).unwrap_or(false)
+    }
+
+    /// What the planner may do, with or without a file.
+    fn options(&self, spill: bool) -> Options {
+        let Techniques { split, recompute, .. } = self.techniques;
+        let (threads, node_bytes) = (self.threads, HEAP_OF_A_NODE.0);
+        Options { threads, node_bytes, search: SEARCH, split, recompute, spill, ..Options::default() }
     }
 
     fn choice(&mut self, keys: &[StepKey], graphs: &[Graph], room: &Room) -> Result<Choice, Error> {
         let states = states(&self.variables);
         let steps = self.steps(keys, graphs);
-        let Techniques { split, recompute, spill } = self.techniques;
-        let plain = Options {
-            threads: self.threads,
-            node_bytes: HEAP_OF_A_NODE.0,
-            search: SEARCH,
-            split: false,
-            recompute: false,
-            spill: false,
-            ..Options::default()
-        };
+        let spill = self.techniques.spill;
+        let costs = self.costs.clone().unwrap_or_default();
+        let plain = Options { split: false, recompute: false, costs, ..self.options(false) };
         let whole = Chooser::new(&steps, &states, &plain)?.unlimited()?;
         let Some(limit) = room.limit else { return Ok(whole) };
         let space = room.fixed.space_within(limit).0;
@@ -121,14 +317,14 @@ impl Trainer {
         let overhead = spill_overhead(needed).0;
         let less = space.saturating_sub(overhead);
         // Whether there is a way at all does not depend on what it costs.
-        let in_memory = Options { split, recompute, ..plain.clone() };
-        let with_file = Options { spill: true, ..in_memory.clone() };
+        let (in_memory, with_file) = (self.options(false), self.options(true));
         let choosers = (Chooser::new(&steps, &states, &in_memory)?, Chooser::new(&steps, &states, &with_file)?);
         let fits =
             |space: u64| Ok(choosers.0.exists(space)? || spill && choosers.1.exists(space.saturating_sub(overhead))?);
         if !room.fixed.may_search(limit) || !fits(space)? {
             let mut refusal = choosers.0.refusal(space)?;
             if spill {
+                // The smaller of the two is told.
                 let filed = choosers.1.refusal(space)?;
                 let filed = Refusal { smallest: filed.smallest + overhead, ..filed };
                 refusal = if filed.smallest < refusal.smallest { filed } else { refusal };

@@ -167,6 +167,10 @@ pub struct WouldNotFit {
     pub floor_op: String,
     /// What is alive when the plain plan needs most.
     pub peak: Explanation,
+    /// What was tried to need less.
+    pub tried: String,
+    /// What would do besides a larger limit; each was planned and keeps this one.
+    pub remedies: Vec<String>,
 }
 
 impl fmt::Display for WouldNotFit {
@@ -184,7 +188,12 @@ impl fmt::Display for WouldNotFit {
             (Some(source), None) => writeln!(f, "  limited by   {source}")?,
             (None, _) => (),
         }
-        writeln!(f, "  fixed        {}", self.fixed)?;
+        writeln!(
+            f,
+            "  needed       {} without a limit, of which {} weights, optimizer and statistics",
+            self.unlimited, self.states
+        )?;
+        writeln!(f, "  besides      {}", self.fixed)?;
         let largest: Vec<String> =
             self.peak.tenants.iter().take(3).map(|t| format!("{} {}", t.what, Bytes(t.bytes))).collect();
         writeln!(
@@ -195,8 +204,12 @@ impl fmt::Display for WouldNotFit {
             self.peak.n_steps,
             self.peak.op
         )?;
-        writeln!(f, "  tried        computing values again; without that it takes {}", self.unlimited)?;
-        write!(f, "  to fit       a limit of {}, or a smaller batch", kib(self.smallest))
+        if !self.floor_op.is_empty() {
+            writeln!(f, "  at least     {} for {} alone, whatever is done", self.floor, self.floor_op)?;
+        }
+        writeln!(f, "  tried        {}", self.tried)?;
+        write!(f, "  to fit       a limit of {}", kib(self.smallest))?;
+        self.remedies.iter().try_for_each(|remedy| write!(f, ", or {remedy}"))
     }
 }
 
@@ -253,11 +266,12 @@ pub(super) struct LoadLine {
 }
 
 /// What the limit is for a compilation, and what of it is taken.
+#[derive(Clone)]
 pub(super) struct Room {
     pub limits: Limits,
     pub limit: Option<Bytes>,
     pub fixed: Fixed,
-    files: Bytes,
+    pub files: Bytes,
 }
 
 impl Room {
@@ -276,6 +290,8 @@ impl Room {
             floor: Bytes(refusal.floor),
             floor_op: refusal.floor_op,
             peak: refusal.peak,
+            tried: String::new(),
+            remedies: Vec::new(),
         }))
     }
 }

@@ -12,7 +12,7 @@ mod limit;
 mod profile;
 mod summary;
 
-pub use choose::Techniques;
+pub use choose::{Kept, SweepPoint, Techniques};
 pub use fit::{Fit, History};
 pub use limit::{Fixed, HostTooSmall, MemoryGrew, WouldNotFit};
 pub use profile::{OpTime, Profile};
