@@ -9,7 +9,7 @@ use plimsoll::layers::{Activation, Dense};
 use plimsoll::losses::MeanSquaredError;
 use plimsoll::model::Model;
 use plimsoll::optimizers::Adam;
-use plimsoll::trainer::{Fit, Trainer};
+use plimsoll::trainer::{Fit, Techniques, Trainer};
 use plimsoll::{Bytes, DType, Error, Tensor};
 use plimsoll_exec::sound;
 use std::os::unix::process::CommandExt;
@@ -31,6 +31,8 @@ fn child() {
         model = model.layer(Dense::new(256).activation(Activation::Tanh));
     }
     let mut trainer = Trainer::new(model.layer(Dense::new(4)), MeanSquaredError, Adam::new(1e-3)).unwrap().threads(2);
+    // With all techniques it would fit nearly everywhere.
+    trainer = trainer.techniques(Techniques { split: false, spill: false, ..Techniques::ALL });
     if limit != "found" {
         trainer = trainer.memory_limit(limit.as_str());
     }
