@@ -88,13 +88,13 @@ impl Trainer {
     }
 
     /// Where states are and how the steps run, within the limit if there is one; the memory for it is reserved.
-    pub(super) fn choose(&mut self, keys: &[StepKey], graphs: &[Graph], room: &Room) -> Result<Choice, Error> {
+    pub(super) fn choose(&mut self, keys: &[StepKey], graphs: &[Graph], room: &mut Room) -> Result<Choice, Error> {
         let choice = self.choice(keys, graphs, room)?;
         self.take(room, &choice)?;
         Ok(choice)
     }
 
-    fn choice(&mut self, keys: &[StepKey], graphs: &[Graph], room: &Room) -> Result<Choice, Error> {
+    fn choice(&mut self, keys: &[StepKey], graphs: &[Graph], room: &mut Room) -> Result<Choice, Error> {
         let states = states(&self.variables);
         let steps = self.steps(keys, graphs);
         let Techniques { split, recompute, spill } = self.techniques;
@@ -112,6 +112,9 @@ impl Trainer {
         let needed = whole.bytes(plain.node_bytes);
         if needed <= space {
             return Ok(whole);
+        }
+        if split {
+            room.add_slices(slices_of_nodes(&steps));
         }
         let costs = self.measured(&steps, Bytes(space));
         let options = Options { split, recompute, costs, ..plain };
@@ -207,6 +210,16 @@ fn states(variables: &Variables) -> Vec<State> {
         rank: rank(v.role).filter(|_| v.ty.bytes() >= MOVABLE),
     };
     variables.iter().map(state).collect()
+}
+
+/// Nodes times slices, over all ways to cut the steps.
+fn slices_of_nodes(steps: &[Step<'_>]) -> usize {
+    let of_step = |step: &Step<'_>| {
+        let (graph, batch) = (fuse::fuse(step.graph).ok()?, step.batch.as_ref()?);
+        let slices: usize = candidates(&graph, batch).iter().map(|&entries| batch.entries.div_ceil(entries)).sum();
+        Some(slices * graph.nodes().len())
+    };
+    steps.iter().filter_map(of_step).sum()
 }
 
 /// A refusal whose smallest room was tried, and so was a [`GRAIN`] less.

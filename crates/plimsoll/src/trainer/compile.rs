@@ -119,8 +119,8 @@ impl Trainer {
             compiled.steps.clear();
             compiled.engine.set_plans(Vec::new())?;
         }
-        let room = self.room(&graphs, keeps)?;
-        let Choice { layout, plans } = self.choose(keys, &graphs, &room)?;
+        let mut room = self.room(&graphs, keeps)?;
+        let Choice { layout, plans } = self.choose(keys, &graphs, &mut room)?;
         drop(graphs);
         match &mut self.compiled {
             None => {

@@ -37,10 +37,10 @@ const HEAP_OF_TRACING: Bytes = Bytes(1 << 10);
 /// Heap memory that planning takes for a while, before there is an arena: so much for a traced node.
 const PLANNING_OF_A_NODE: Bytes = Bytes::kib(6);
 
-/// The same for looking for a way to keep a limit (measured: up to 5 KiB), and where steps may be split, since steps of all
-/// sizes are planned beside each other then (measured: up to 46 KiB).
+/// The same for looking for a way to keep a limit, and for every slice of a node where steps may be split: steps cut in all
+/// ways are planned beside each other then (measured: 1.1 KiB each for 27,552 of them).
 const SEARCH_OF_A_NODE: Bytes = Bytes::kib(12);
-const SPLIT_SEARCH_OF_A_NODE: Bytes = Bytes::kib(56);
+const SEARCH_OF_A_SLICE: Bytes = Bytes(1536);
 
 /// What the kernel holds for a thread (its stack), and for a core (memory it takes ahead of need). A control group counts
 /// both.
@@ -262,6 +262,11 @@ pub(super) struct Room {
 }
 
 impl Room {
+    /// Counts so many slices of nodes to what looking for a way takes.
+    pub fn add_slices(&mut self, slices: usize) {
+        self.fixed.search += Bytes(SEARCH_OF_A_SLICE.0 * slices as u64);
+    }
+
     /// The refusal of a limit.
     pub fn refusal(&self, limit: Bytes, refusal: Refusal) -> Error {
         let by_host = self.limits.binding().filter(|b| b.source != Source::User);
@@ -358,7 +363,7 @@ impl Trainer {
         let results = self.results_bytes(graphs.first(), keeps);
         let of_nodes = |each: Bytes| HEAP + Bytes(each.0 * n_nodes as u64);
         let planning = of_nodes(PLANNING_OF_A_NODE);
-        let search = of_nodes(if self.techniques.split { SPLIT_SEARCH_OF_A_NODE } else { SEARCH_OF_A_NODE });
+        let search = of_nodes(SEARCH_OF_A_NODE);
         let fixed = Fixed { process, library, runtime, results, others, planning, search };
         Ok(Room { limits, limit, fixed, files })
     }
