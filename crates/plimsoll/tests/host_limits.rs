@@ -31,6 +31,7 @@ fn child() {
         model = model.layer(Dense::new(256).activation(Activation::Tanh));
     }
     let mut trainer = Trainer::new(model.layer(Dense::new(4)), MeanSquaredError, Adam::new(1e-3)).unwrap().threads(2);
+    // With all techniques it would fit nearly everywhere.
     trainer = trainer.techniques(Techniques { split: false, spill: false, ..Techniques::ALL });
     if limit != "found" {
         trainer = trainer.memory_limit(limit.as_str());
