@@ -52,6 +52,8 @@ pub use error::{Error, Place};
 pub use iter::{Iter, Options};
 pub use permutation::Permutation;
 pub use profile::{Report, StageReport};
-pub use sources::Files;
+#[cfg(feature = "images")]
+pub use sources::Images;
+pub use sources::{Compression, Csv, Files, TfRecordWriter};
 pub use spec::{Cardinality, Component, Kind, Spec};
 pub use stages::{Padding, Writer};

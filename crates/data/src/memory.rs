@@ -41,12 +41,6 @@ impl<T: Clone> Counted<T> {
         Ok(())
     }
 
-    pub(crate) fn extend(&mut self, items: &[T]) -> Result<(), Error> {
-        self.reserve(items.len())?;
-        self.items.extend_from_slice(items);
-        Ok(())
-    }
-
     /// Appends `n` copies of `item` and gives access to them.
     pub(crate) fn grow(&mut self, n: usize, item: T) -> Result<&mut [T], Error> {
         self.reserve(n)?;

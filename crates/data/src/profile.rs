@@ -45,7 +45,9 @@ impl Profile {
         Clock(stage)
     }
 
+    /// The consumer waited so long; nobody's own time.
     pub(crate) fn waited(&self, time: Duration) {
+        INSIDE.set(INSIDE.get() + time.as_nanos() as u64);
         self.shared.waited.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 

@@ -7,6 +7,7 @@ use crate::dataset::{Node, expect_lookup, open_flow};
 use crate::flow::{Lookup, Open, Stage};
 use crate::memory::as_numbers_mut;
 use crate::{Cardinality, Component, Dataset, Error, Kind, Spec};
+use plimsoll_budget::Reservation;
 use plimsoll_tensor::{Element as Number, Shape};
 use std::ops::Range;
 use std::sync::Arc;
@@ -166,6 +167,14 @@ impl<'a, 'b> Writer<'a, 'b> {
         let source = &row.chunk.columns[row.spec.expect("map", from)?];
         let column = self.expect(name, source.kind(), source.shape(row.row).dims())?;
         self.out.columns[column].append(source, row.row..row.row + 1)
+    }
+
+    /// Memory for work on the element, counted until it is dropped.
+    ///
+    /// # Errors
+    /// When the budget does not have it.
+    pub fn reserve(&self, bytes: u64) -> Result<Reservation, Error> {
+        Ok(self.out.account().reserve(bytes.into())?)
     }
 
     fn expect(&self, name: &str, kind: Kind, dims: &[usize]) -> Result<usize, Error> {
