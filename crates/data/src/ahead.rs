@@ -108,6 +108,8 @@ struct State {
     active: usize,
     /// The bytes of the largest job so far.
     largest: usize,
+    /// How many elements a job has.
+    block: usize,
     ended: bool,
     stop: bool,
     /// Whether the consumer is waiting and holds nothing.
@@ -128,7 +130,8 @@ struct Shared {
     transform: Option<Arc<dyn Transform>>,
     lookup: Option<(Arc<dyn Lookup>, u64)>,
     epoch: u64,
-    block: usize,
+    /// The bytes that a job shall have, where the size of elements is not known; else 0.
+    weighed: usize,
     threads: usize,
     max_depth: usize,
     ordered: bool,
@@ -181,6 +184,7 @@ impl Ahead {
             Calls::Fixed(n) => (n.clamp(1, 256), n.clamp(1, 256)),
             Calls::Auto => (open.threads, 1),
         };
+        let weighed = if spec.bytes().is_none() && lead.elements.is_none() { 256 << 10 } else { 0 };
         let block = lead.elements.map_or(block, |n| block.min(n.div_ceil(2)).max(1));
         let (depth, max_depth) = match lead.elements {
             Some(n) => (n.div_ceil(block).max(active), n.div_ceil(block).max(threads)),
@@ -192,6 +196,7 @@ impl Ahead {
             depth,
             active,
             largest: 0,
+            block,
             ended: false,
             stop: false,
             hungry: false,
@@ -208,7 +213,7 @@ impl Ahead {
             transform,
             lookup,
             epoch,
-            block,
+            weighed,
             threads,
             max_depth,
             ordered: lead.ordered,
@@ -219,12 +224,16 @@ impl Ahead {
     /// What a thread keeps resident besides the elements: the touched part of its stack and of its allocator's arena.
     pub(crate) const THREAD_BYTES: u64 = 128 << 10;
 
-    fn start(&mut self) -> Result<(), Error> {
+    /// Starts as many threads as the budget has memory for. Without any the consumer does the work itself.
+    fn start(&mut self) {
         self.started = true;
         let shared = &self.shared;
-        let n = shared.threads as u64;
-        self.stacks = Some(shared.open.account.reserve(Bytes(n * Ahead::THREAD_BYTES))?);
-        for id in 0..shared.threads {
+        let left = shared.open.account.budget().left().unwrap_or(Bytes::MAX).0;
+        // At most half of what is left, so that there is something to work on.
+        let n = (left / 2 / Ahead::THREAD_BYTES).min(shared.threads as u64);
+        let Ok(stacks) = shared.open.account.reserve(Bytes(n * Ahead::THREAD_BYTES)) else { return };
+        self.stacks = Some(stacks);
+        for id in 0..n as usize {
             let shared = shared.clone();
             let spawned = std::thread::Builder::new()
                 .name(format!("plimsoll-data-{id}"))
@@ -233,19 +242,20 @@ impl Ahead {
             match spawned {
                 Ok(thread) => self.threads.push(thread),
                 // With one thread fewer it is only slower.
-                Err(_) if id > 0 => break,
-                Err(error) => return Err(Error::pipeline("prefetch", format!("cannot start a thread: {error}"))),
+                Err(_) => break,
             }
         }
-        Ok(())
     }
 
     /// The next piece; `None` at the end.
-    fn take(&mut self) -> Result<Option<Piece>, Error> {
+    fn take(&mut self) -> Option<Piece> {
         if !self.started {
-            self.start()?;
+            self.start();
         }
-        Ok(self.shared.take())
+        match self.threads.is_empty() {
+            true => self.shared.make(),
+            false => self.shared.take(),
+        }
     }
 }
 
@@ -253,7 +263,7 @@ impl Stage for Ahead {
     fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
         let piece = match self.current.take() {
             Some(piece) => Some(piece),
-            None => self.take()?,
+            None => self.take(),
         };
         let Some((chunk, result)) = piece else { return Ok(false) };
         let n = chunk.rows.min(want);
@@ -275,10 +285,7 @@ impl Stage for Ahead {
     fn ready(&mut self) -> Option<Piece> {
         match self.current.take() {
             Some(piece) => Some(piece),
-            None => match self.take() {
-                Ok(piece) => Some(piece.unwrap_or((Chunk { rows: 0, columns: Vec::new() }, Ok(false)))),
-                Err(error) => Some((Chunk { rows: 0, columns: Vec::new() }, Err(error))),
-            },
+            None => Some(self.take().unwrap_or((empty(), Ok(false)))),
         }
     }
 }
@@ -295,6 +302,23 @@ impl Drop for Ahead {
 }
 
 impl Shared {
+    /// The next piece, made by the caller.
+    fn make(&self) -> Option<Piece> {
+        loop {
+            let mut state = lock(&self.state);
+            if let Some(piece) = state.pop(true) {
+                return Some(piece);
+            }
+            (state.block, state.hungry) = (1, true);
+            drop(state);
+            let (number, job) = self.next_job(0)?;
+            self.run(number, job);
+            let mut state = lock(&self.state);
+            let slot = (number - state.head) as usize;
+            state.ring[slot].done = true;
+        }
+    }
+
     fn take(&self) -> Option<Piece> {
         let mut state = lock(&self.state);
         state.takes += 1;
@@ -380,8 +404,9 @@ impl Shared {
         if state.stop || state.ended {
             return None;
         }
+        let block = state.block;
         drop(state);
-        let job = feed.next(self.block);
+        let job = feed.next(block);
         let fatal = matches!(&job, Some(Job::Chunk(_, _, Err(error))) if !error.is_data());
         let mut state = lock(&self.state);
         state.ended |= job.is_none() || fatal;
@@ -427,7 +452,7 @@ impl Shared {
                 Ok(chunk) => {
                     self.deliver(number, (chunk, Ok(true)));
                     next += n;
-                    if my_turn && !self.wait_for_turn(number) {
+                    if my_turn && next < range.end && !self.wait_for_turn(number) {
                         return;
                     }
                 }
@@ -488,6 +513,9 @@ impl Shared {
     fn deliver(&self, number: u64, piece: Piece) {
         let mut state = lock(&self.state);
         state.largest = state.largest.max(piece.0.weight());
+        if self.weighed > 0 && piece.0.rows > 0 {
+            state.block = self.open.block_like(&piece.0, state.block, self.weighed);
+        }
         let slot = (number - state.head) as usize;
         state.ring[slot].pieces.push_back(piece);
         self.ready.notify_all();

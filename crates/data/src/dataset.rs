@@ -3,7 +3,7 @@
 use crate::ahead::{Ahead, Lead};
 use crate::flow::{Flow, InOrder, Lookup, Measured, Open};
 use crate::{Cardinality, Error, Iter, Options, Spec};
-use plimsoll_budget::Budget;
+use plimsoll_budget::{Budget, Bytes};
 use std::sync::Arc;
 
 /// How many calls of a function run at the same time.
@@ -120,6 +120,27 @@ impl Dataset {
         Iter::resume(self.node()?, position, options)
     }
 
+    /// The memory with which a pass can work, one element at a time and without threads; `None` where elements have no fixed size, or
+    /// where all of them are kept in memory, so that only running tells.
+    ///
+    /// More makes it faster, up to some blocks of a few hundred kilobytes per thread (from files: a few megabytes).
+    ///
+    /// ```
+    /// use plimsoll_budget::{Budget, Bytes};
+    /// use plimsoll_data::{AUTOTUNE, Dataset};
+    /// let data = Dataset::range(0, 1000, 1).shuffle(None, 1).batch(100).prefetch(AUTOTUNE);
+    /// let least = data.least_memory()?.unwrap();
+    /// assert!(least < Bytes::kib(16));
+    /// assert_eq!(data.iter(&Budget::new(least))?.count(), 10);
+    /// # Ok::<(), plimsoll_data::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the description has a mistake in it.
+    pub fn least_memory(&self) -> Result<Option<Bytes>, Error> {
+        Ok(self.node()?.least_bytes().map(Bytes))
+    }
+
     /// Whether elements can be found by number, so that a shuffle needs no buffer and a resume no repetition.
     ///
     /// # Errors
@@ -167,6 +188,28 @@ pub(crate) trait Node: Send + Sync {
     /// How far ahead the elements shall be made.
     fn lead(&self) -> Option<Lead> {
         self.inputs().into_iter().filter_map(|input| input.lead()).reduce(Lead::with)
+    }
+
+    /// The memory without which the stage and those before it cannot work; `None` where only running tells.
+    fn least_bytes(&self) -> Option<u64> {
+        let inputs = self.inputs().into_iter().map(|input| input.least_bytes()).sum::<Option<u64>>()?;
+        inputs.checked_add(self.own_bytes()?)
+    }
+
+    /// The stage's own part: an element being made, one being given away, and room to move one.
+    fn own_bytes(&self) -> Option<u64> {
+        self.largest()?.checked_mul(3)
+    }
+
+    /// The bytes of the largest element; `None` where only running tells.
+    fn largest(&self) -> Option<u64> {
+        // Where elements differ in size, they pass through from an input; stages that make new ones say so for themselves.
+        match self.spec().bytes() {
+            Some(bytes) => Some(bytes as u64),
+            None => {
+                self.inputs().into_iter().map(|input| input.largest()).collect::<Option<Vec<_>>>()?.into_iter().max()
+            }
+        }
     }
 
     /// For `parallel`: the function that is applied to every element of the input.

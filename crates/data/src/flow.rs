@@ -22,14 +22,23 @@ pub(crate) struct Open {
 impl Open {
     /// How many elements to handle at a time, so that they fit in the nearer caches and in a part of what is left.
     pub(crate) fn block(&self, spec: &Spec, preferred: usize) -> usize {
+        // Elements of unknown size come singly until some have been weighed.
+        spec.bytes().map_or(1, |size| self.block_of(size, preferred))
+    }
+
+    /// How many elements of this size to handle at a time.
+    pub(crate) fn block_of(&self, size: usize, preferred: usize) -> usize {
         let left = self.account.budget().left().unwrap_or(Bytes::MAX);
         // Four blocks in flight, in two copies each, leave half of what is left to others.
         let bytes = (left.0 / 16).min(preferred as u64).max(1) as usize;
-        match spec.bytes() {
-            Some(size) => (bytes / size.max(1)).clamp(1, Open::ROWS),
-            // Unknown sizes: a few, and the stages that hold elements measure them.
-            None => 16,
-        }
+        (bytes / size.max(1)).clamp(1, Open::ROWS)
+    }
+
+    /// How many elements like those of a chunk to handle at a time.
+    pub(crate) fn block_like(&self, chunk: &Chunk, before: usize, preferred: usize) -> usize {
+        let size = chunk.weight().div_ceil(chunk.rows.max(1));
+        // Growing step by step, because the next ones may be larger.
+        self.block_of(size, preferred).min(before * 2)
     }
 
     /// The most elements handled at a time, which bounds the lists of their numbers.

@@ -250,6 +250,9 @@ impl Iterator for Iter {
             let (chunk, follows) = self.flow.chunk(self.block);
             self.follows = Some(follows);
             if chunk.rows > 0 {
+                if self.spec.bytes().is_none() {
+                    self.block = self.flow.open.block_like(&chunk, self.block, 32 << 10);
+                }
                 (self.current, self.used) = (Some(chunk), 0);
             }
         }

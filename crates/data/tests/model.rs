@@ -97,10 +97,13 @@ fn unstack(row: &Row) -> Vec<Row> {
     (0..n).map(|i| row.iter().map(|cell| part(cell, i)).collect()).collect()
 }
 
+/// The elements of an epoch.
+type Model = Box<dyn Fn(u64) -> Vec<Row>>;
+
 /// What a chain does, described twice: as a data set, and as what each epoch should give.
 struct Pair {
     data: Dataset,
-    model: Box<dyn Fn(u64) -> Vec<Row>>,
+    model: Model,
     text: String,
 }
 
@@ -141,7 +144,7 @@ fn extend(pair: Pair, random: &mut Random) -> Pair {
     let rank = data.spec().unwrap().components()[0].dims.as_ref().map_or(0, Vec::len);
     let small = random.below(5) + 1;
     let seed = random.below(1000);
-    let (data, next, what): (Dataset, Box<dyn Fn(u64) -> Vec<Row>>, String) = match random.below(20) {
+    let (data, next, what): (Dataset, Model, String) = match random.below(20) {
         0 => (
             data.map_in_place("x", |x: &mut [i64]| x.iter_mut().for_each(|v| *v = *v * 3 + 1)),
             Box::new(move |e| {
@@ -524,15 +527,19 @@ fn batches_are_assembled_in_memory_that_is_given() {
         let mut iter = data.iter(&Budget::unlimited()).unwrap();
         let mut memory = vec![0u64; 160];
         for expected in expected {
+            // SAFETY: 160 words are 1280 bytes.
             let bytes: &mut [u8] = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), 1280) };
             let shapes = iter.next_into(&mut [bytes]).unwrap().unwrap();
             assert_eq!(shapes[0].dims(), [expected.len() / 10, 10]);
+            // SAFETY: as many floats were written.
             let found: &[f32] = unsafe { std::slice::from_raw_parts(memory.as_ptr().cast(), expected.len()) };
             assert_eq!(found, expected);
         }
+        // SAFETY: as above.
         let bytes: &mut [u8] = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), 1280) };
         assert!(iter.next_into(&mut [bytes]).unwrap().is_none());
         let mut iter = data.iter(&Budget::unlimited()).unwrap();
+        // SAFETY: as above.
         let bytes: &mut [u8] = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), 80) };
         let error = iter.next_into(&mut [bytes]).unwrap_err().to_string();
         assert!(error.contains("80 were given"), "{error}");
@@ -556,6 +563,81 @@ fn positions_of_other_pipelines_are_refused() {
 }
 
 #[test]
+fn the_least_memory_is_enough_and_less_is_refused() {
+    let x: Vec<f32> = (0..40_000).map(|v| v as f32).collect();
+    let source = Dataset::from_arrays([("x", Tensor::from_slice([400, 100], &x).unwrap())]);
+    let stream = source.filter(|_| Ok(true));
+    for (name, data) in [
+        ("batch", source.batch(50)),
+        ("shuffled", source.shuffle(None, 1).batch(50).prefetch(AUTOTUNE)),
+        ("buffer", source.shuffle(100, 1).batch(10).prefetch(AUTOTUNE)),
+        ("stream", stream.shuffle(20, 1).batch(7).prefetch(AUTOTUNE)),
+        ("window", stream.window(5, 2, 3, false)),
+        ("repeat", source.shuffle(30, 2).repeat(3).batch(3)),
+        ("unbatch", source.batch_exact(10).unbatch().batch(6)),
+        ("disk", stream.shuffle_on_disk(std::env::temp_dir(), 1).batch(9).prefetch(Calls::Fixed(4))),
+    ] {
+        let expected = rows_f32(&data, &Budget::unlimited()).unwrap();
+        let least = data.least_memory().unwrap().expect("sizes are fixed");
+        let budget = Budget::new(least);
+        assert_eq!(rows_f32(&data, &budget).unwrap(), expected, "{name}");
+        assert!(budget.peak() <= least);
+        // With more it is the same; with next to nothing it says so and does not hang.
+        assert_eq!(rows_f32(&data, &Budget::new(least * 4)).unwrap(), expected, "{name}");
+        let error = rows_f32(&data, &Budget::new(Bytes(300))).unwrap_err().to_string();
+        assert!(error.contains("pipeline"), "{name}: {error}");
+    }
+}
+
+fn rows_f32(data: &Dataset, budget: &Budget) -> Result<Vec<f32>, plimsoll_data::Error> {
+    let mut all = Vec::new();
+    for element in data.iter(budget)? {
+        all.extend_from_slice(element?.get::<f32>("x")?);
+    }
+    Ok(all)
+}
+
+#[test]
+fn the_report_says_who_took_the_time() {
+    let data = Dataset::range(0, 200, 1)
+        .map([Component::new("slow", DType::I64, &[])], |row, out| {
+            std::thread::sleep(std::time::Duration::from_micros(300));
+            out.set("slow", &[], &[row.get::<i64>("value")?[0]])
+        })
+        .batch(4)
+        .prefetch(AUTOTUNE);
+    let mut iter = data.iter_with(&Options::new(&Budget::unlimited()).threads(4)).unwrap();
+    assert_eq!(iter.by_ref().count(), 50);
+    let report = iter.report();
+    assert!(report.slowest().unwrap().name.starts_with("map"), "{report}");
+    assert!(report.waited.as_millis() > 5, "{report}");
+    assert!(report.to_string().contains("mostly for 'map"), "{report}");
+}
+
+#[test]
+fn measuring_finds_more_threads_when_the_consumer_waits() {
+    // One element is a block of its own, so that there are enough of them to learn from.
+    let big = Dataset::range(0, 400, 1)
+        .map([Component::new("x", DType::F32, &[70_000])], |_, out| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            out.slot::<f32>("x", &[70_000])?.fill(1.0);
+            Ok(())
+        })
+        .prefetch(AUTOTUNE);
+    let time = |threads| {
+        let start = std::time::Instant::now();
+        let mut iter = big.iter_with(&Options::new(&Budget::unlimited()).threads(threads)).unwrap();
+        assert_eq!(iter.by_ref().count(), 400);
+        (start.elapsed(), iter.report())
+    };
+    let (one, _) = time(1);
+    let (four, report) = time(4);
+    assert!(report.threads >= 3, "{report:?}");
+    // Sleeping needs no core, so this holds on a busy machine too.
+    assert!(four < one.mul_f64(0.75), "{one:?} with one thread, {four:?} with up to four");
+}
+
+#[test]
 fn unordered_calls_give_every_element_once() {
     let data = Dataset::range(0, 5000, 1)
         .filter(|_| Ok(true))
@@ -565,4 +647,24 @@ fn unordered_calls_give_every_element_once() {
         data.iter(&Budget::unlimited()).unwrap().map(|e| e.unwrap().get("value").unwrap()[0]).collect();
     values.sort();
     assert!(values.into_iter().eq(1..=5000));
+}
+
+#[test]
+fn a_buffer_shuffles_as_far_as_it_reaches() {
+    // Where the first element ends up in a buffer of 8: geometric, as drawing one of 8 at a time makes it.
+    let data = Dataset::range(0, 64, 1).shuffle(8, 3);
+    let mut counts = [0u32; 5];
+    let epochs = 20_000;
+    for epoch in 0..epochs {
+        let options = Options::new(&Budget::unlimited()).epoch(epoch);
+        let order: Vec<i64> = data.iter_with(&options).unwrap().map(|e| e.unwrap().get("value").unwrap()[0]).collect();
+        let place = order.iter().position(|v| *v == 0).unwrap();
+        counts[place.min(4)] += 1;
+        assert!(order.iter().enumerate().all(|(place, v)| *v < place as i64 + 8), "{order:?}");
+    }
+    let p = |place: i32| 0.125 * 0.875f64.powi(place);
+    let expected = [p(0), p(1), p(2), p(3), 0.875f64.powi(4)].map(|p| p * epochs as f64);
+    let chi: f64 = counts.iter().zip(expected).map(|(c, e)| (*c as f64 - e).powi(2) / e).sum();
+    // 4 degrees of freedom: above 18.5 once in a thousand.
+    assert!(chi < 18.5, "{counts:?} {expected:?}");
 }

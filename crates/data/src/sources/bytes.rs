@@ -186,6 +186,11 @@ impl<F: Format + 'static> Node for Sequence<F> {
         false
     }
 
+    fn own_bytes(&self) -> Option<u64> {
+        // How long lines, records and pages are only reading tells.
+        None
+    }
+
     fn stage(&self, open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
         let (files, format) = (self.files.clone(), self.format.clone());
         Ok(Box::new(SequenceStage { files, format, open: open.clone(), next: 0, flow: None }))

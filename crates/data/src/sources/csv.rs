@@ -296,7 +296,7 @@ impl Parser {
             self.n_fields += n_ends;
             match result {
                 ReadRecordResult::InputEmpty => {}
-                ReadRecordResult::OutputFull | ReadRecordResult::OutputEndsFull if self.n_bytes > LONGEST => {
+                ReadRecordResult::OutputFull | ReadRecordResult::OutputEndsFull if self.n_bytes >= LONGEST => {
                     let error = self.bad(format!("the row has more than {LONGEST} bytes; is a quote missing?"));
                     // Where it ends nobody knows.
                     loop {

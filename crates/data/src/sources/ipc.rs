@@ -147,22 +147,24 @@ impl Batches {
 #[allow(non_camel_case_types)]
 type flatbuffers_blocks<'a> = flatbuffers::Vector<'a, Block>;
 
-/// What the compressed buffers of a block claim to unpack to: the first 8 bytes of each say it.
+/// What the compressed buffers of a block claim to unpack to: the first 8 bytes of each say it. `None` when the block is not one, or
+/// its buffers do not lie in it.
 fn unpacked(block: &[u8], meta: usize) -> Option<u64> {
     // The message begins behind a mark and its length, or (in old files) behind its length.
     let start = if block.starts_with(&[0xff; 4]) { 8 } else { 4 };
     let message = root_as_message(block.get(start..meta)?).ok()?;
     let batch = message.header_as_record_batch().or_else(|| message.header_as_dictionary_batch()?.data())?;
-    if batch.compression().is_none() {
-        return Some(0);
-    }
     let body = &block[meta..];
     let mut sum = 0u64;
     for buffer in batch.buffers()? {
-        if buffer.length() <= 0 {
+        let at = usize::try_from(buffer.offset()).ok()?;
+        let length = usize::try_from(buffer.length()).ok()?;
+        if at.checked_add(length)? > body.len() {
+            return None;
+        }
+        if length == 0 || batch.compression().is_none() {
             continue;
         }
-        let at = usize::try_from(buffer.offset()).ok()?;
         let claimed = i64::from_le_bytes(body.get(at..at.checked_add(8)?)?.try_into().ok()?);
         // -1 says that the buffer is not compressed.
         sum = sum.checked_add(u64::try_from(claimed.max(0)).ok()?)?;

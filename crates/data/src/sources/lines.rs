@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The longest line, and the longest row of a CSV file: what is longer is not text in lines.
-pub(crate) const LONGEST: usize = 16 << 20;
+pub(crate) const LONGEST: usize = 4 << 20;
 
 impl Dataset {
     /// The lines of text files, one file after another, as a component `line`, without their ends (`\n` or `\r\n`).

@@ -177,7 +177,7 @@ fn layout(header: &NpyHeader) -> Result<(Encoding, u64, Vec<usize>), String> {
     let Some((rows, rest)) = dims.split_first() else {
         return Err("holds a scalar; the first axis must count the rows".into());
     };
-    if header.order() == Order::Fortran && rest.len() > 0 && dims.iter().filter(|d| **d > 1).count() > 1 {
+    if header.order() == Order::Fortran && !rest.is_empty() && dims.iter().filter(|d| **d > 1).count() > 1 {
         return Err("is in Fortran order, so that its rows are scattered; save np.ascontiguousarray(x)".into());
     }
     if dims.len() > MAX_RANK {
@@ -291,6 +291,10 @@ impl Node for Compressed {
 
     fn is_lookup(&self) -> bool {
         false
+    }
+
+    fn own_bytes(&self) -> Option<u64> {
+        (self.spec.bytes()? as u64).checked_mul(4)?.checked_add((48 << 10) * self.columns.len() as u64)
     }
 
     fn stage(&self, open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {

@@ -183,6 +183,6 @@ impl Lookup for RowsLookup {
 
     fn preferred_bytes(&self) -> usize {
         // Larger than for memory, so that more neighbours meet in one request.
-        1 << 20
+        4 << 20
     }
 }

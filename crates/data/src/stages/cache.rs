@@ -91,12 +91,20 @@ impl Node for Cache {
             return Ok(Some(kept.clone()));
         }
         let lookup: Arc<dyn Lookup> = match &self.home {
-            Home::Memory => Arc::new(self.into_memory(open)?),
-            Home::File(path) => Arc::new(self.into_file(path, open)?),
-            Home::Temporary(folder) => Arc::new(self.into_temporary(folder, open)?),
+            Home::Memory => Arc::new(self.keep_in_memory(open)?),
+            Home::File(path) => Arc::new(self.keep_in_file(path, open)?),
+            Home::Temporary(folder) => Arc::new(self.keep_in_temporary_file(folder, open)?),
         };
         *kept = Some(lookup.clone());
         Ok(Some(lookup))
+    }
+
+    fn own_bytes(&self) -> Option<u64> {
+        match self.home {
+            Home::Memory => None,
+            // The buffers through which the file is written.
+            _ => self.largest()?.checked_mul(3)?.checked_add(128 << 10),
+        }
     }
 
     fn stage(&self, _open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
@@ -113,10 +121,13 @@ impl Cache {
     /// Every epoch has the elements of the first.
     fn each_chunk(&self, open: &Open, mut take: impl FnMut(Chunk) -> Result<(), Error>) -> Result<(), Error> {
         let mut flow = open_flow(&self.input, open, 0)?;
-        let block = open.block(&flow.spec, 256 << 10);
+        let mut block = open.block(&flow.spec, 256 << 10);
         loop {
             let (chunk, follows) = flow.chunk(block);
             if chunk.rows > 0 {
+                if flow.spec.bytes().is_none() {
+                    block = open.block_like(&chunk, block, 256 << 10);
+                }
                 take(chunk)?;
             }
             if !follows? {
@@ -125,7 +136,7 @@ impl Cache {
         }
     }
 
-    fn into_memory(&self, open: &Open) -> Result<Kept, Error> {
+    fn keep_in_memory(&self, open: &Open) -> Result<Kept, Error> {
         let account = open.account.account("cache");
         let (mut chunks, mut ends) = (Counted::new(&account)?, Counted::new(&account)?);
         let mut end = 0u64;
@@ -140,7 +151,7 @@ impl Cache {
         Ok(Kept { chunks, ends })
     }
 
-    fn into_file(&self, path: &Path, open: &Open) -> Result<Stored, Error> {
+    fn keep_in_file(&self, path: &Path, open: &Open) -> Result<Stored, Error> {
         let digest = self.digest();
         let index = with_suffix(path, ".index");
         if path.exists() {
@@ -173,7 +184,7 @@ impl Cache {
         Stored::open(Readable::from_file(path, data)?, lengths, self.input.spec(), digest)
     }
 
-    fn into_temporary(&self, folder: &Path, open: &Open) -> Result<Stored, Error> {
+    fn keep_in_temporary_file(&self, folder: &Path, open: &Open) -> Result<Stored, Error> {
         let data = nameless(folder)?;
         let index = if self.input.spec().bytes().is_none() { Some(nameless(folder)?) } else { None };
         self.write(open, &data, index.as_ref(), folder)?;

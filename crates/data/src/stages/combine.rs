@@ -111,6 +111,10 @@ impl Node for Zip {
         self.inputs.iter().all(|input| input.is_lookup())
     }
 
+    fn largest(&self) -> Option<u64> {
+        self.inputs.iter().map(|input| input.largest()).sum()
+    }
+
     fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
         let inputs: Vec<_> =
             self.inputs.iter().map(|input| expect_lookup(input, open)).collect::<Result<_, Error>>()?;

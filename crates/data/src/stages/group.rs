@@ -333,6 +333,19 @@ impl Node for Group {
         self.input.is_lookup()
     }
 
+    fn own_bytes(&self) -> Option<u64> {
+        // The elements of a window, held and taken in, and the window, whose size may not be in its shape.
+        let element = self.input.largest()?;
+        element.checked_mul(self.rule.span().max(self.rule.shift as u64))?.checked_mul(6)
+    }
+
+    fn largest(&self) -> Option<u64> {
+        match &self.rule.padding {
+            None => self.input.largest()?.checked_mul(self.rule.size as u64),
+            Some(_) => self.spec.bytes().map(|n| n as u64),
+        }
+    }
+
     fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
         let input = expect_lookup(&self.input, open)?;
         Ok(Some(Arc::new(GroupLookup { input, rule: self.rule.clone() })))

@@ -99,6 +99,15 @@ impl Node for Interleave {
         false
     }
 
+    fn own_bytes(&self) -> Option<u64> {
+        // What the data sets inside need is known when they are made.
+        None
+    }
+
+    fn largest(&self) -> Option<u64> {
+        self.spec.bytes().map(|n| n as u64)
+    }
+
     fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
         Ok(Box::new(InterleaveStage {
             input: Inlet::new(open_flow(&self.input, open, epoch)?),
@@ -187,13 +196,12 @@ impl Stage for InterleaveStage {
             if idle > self.cycle {
                 return Ok(false);
             }
-            if self.flows.get(self.turn).is_none_or(Option::is_none) {
-                if self.exhausted || !self.open_next()? {
-                    // Nothing for this place any more.
-                    idle += 1;
-                    self.pass_on();
-                    continue;
-                }
+            let vacant = self.flows.get(self.turn).is_none_or(Option::is_none);
+            if vacant && (self.exhausted || !self.open_next()?) {
+                // Nothing for this place any more.
+                idle += 1;
+                self.pass_on();
+                continue;
             }
             let Some(flow) = self.flows.get_mut(self.turn).and_then(Option::as_mut) else { continue };
             idle = 0;

@@ -327,6 +327,13 @@ impl Node for Map {
         Ok(Box::new(MapStage { input, transform: self.transform.clone(), epoch }))
     }
 
+    fn largest(&self) -> Option<u64> {
+        match self.transform.is_in_place() {
+            true => self.input.largest(),
+            false => self.spec.bytes().map(|n| n as u64),
+        }
+    }
+
     fn transform(&self) -> Option<Arc<dyn Transform>> {
         Some(self.transform.clone())
     }

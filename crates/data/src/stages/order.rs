@@ -94,6 +94,13 @@ impl Node for Shuffle {
         self.input.is_lookup()
     }
 
+    fn own_bytes(&self) -> Option<u64> {
+        let element = self.largest()?;
+        let held = if self.is_lookup() { 8 } else { element };
+        // Two buffers of numbers where two epochs meet; a buffer of elements grows by moving.
+        held.checked_mul(3 * self.buffer.unwrap_or(0))?.checked_add(3 * element)
+    }
+
     fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
         let input = expect_lookup(&self.input, open)?;
         let key = Key { seed: self.seed, every_epoch: self.every_epoch };

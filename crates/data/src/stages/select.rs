@@ -367,6 +367,10 @@ impl Node for Enumerate {
         format!("enumerate from {}", self.start)
     }
 
+    fn largest(&self) -> Option<u64> {
+        self.input.largest()?.checked_add(8)
+    }
+
     fn inputs(&self) -> Vec<&Arc<dyn Node>> {
         vec![&self.input]
     }
