@@ -182,7 +182,8 @@ impl Lookup for RowsLookup {
     }
 
     fn preferred_bytes(&self) -> usize {
-        // Larger than for memory, so that more neighbours meet in one request.
-        4 << 20
+        // Where requests are dear, many at a time: they are made in the order of places, and more neighbours meet in one.
+        let slow = self.columns.iter().flat_map(|c| &c.segments).any(|s| s.file.is_slow());
+        if slow { 8 << 20 } else { 512 << 10 }
     }
 }

@@ -444,6 +444,6 @@ impl Lookup for Stored {
     }
 
     fn preferred_bytes(&self) -> usize {
-        4 << 20
+        if self.data.is_slow() { 8 << 20 } else { 512 << 10 }
     }
 }
