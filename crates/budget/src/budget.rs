@@ -199,6 +199,28 @@ impl Account {
         Ok(Reservation { account: self.clone(), bytes })
     }
 
+    /// Sets what this account holds to a measured figure: memory that nobody reserved, such as that of the program itself.
+    ///
+    /// It is a fact, so it is never refused, even above the limit; only later requests are. For accounts without
+    /// reservations.
+    ///
+    /// ```
+    /// use plimsoll_budget::{Budget, Bytes};
+    /// let budget = Budget::new(Bytes::mib(100));
+    /// budget.account("process").note(Bytes::mib(30));
+    /// assert_eq!(budget.left(), Some(Bytes::mib(70)));
+    /// budget.account("process").note(Bytes::mib(20));
+    /// assert_eq!(budget.left(), Some(Bytes::mib(80)));
+    /// ```
+    pub fn note(&self, bytes: Bytes) {
+        let mut state = self.budget.lock();
+        let before = state.nodes[self.node].held;
+        state.up_from(self.node, |node| {
+            node.held = node.held - before + bytes;
+            node.peak = node.peak.max(node.held);
+        });
+    }
+
     /// Reserves as much as is left, up to `most`, but no less than `least`.
     ///
     /// For what works better with more, such as caches and prefetch buffers.

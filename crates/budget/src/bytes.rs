@@ -276,6 +276,14 @@ impl From<Bytes> for Limit {
     }
 }
 
+impl TryFrom<&str> for Limit {
+    type Error = ParseBytesError;
+
+    fn try_from(text: &str) -> Result<Limit, ParseBytesError> {
+        text.parse()
+    }
+}
+
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

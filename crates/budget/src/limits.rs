@@ -11,7 +11,7 @@
 //! let limits = Host::this().limits(Some(Limit::Bytes(Bytes::mib(1))))?;
 //! assert_eq!(limits.limit, Some(Bytes::mib(1)));
 //! assert_eq!(limits.binding().unwrap().to_string(), "1 MiB (memory limit given)");
-//! # Ok::<(), plimsoll_budget::ParseBytesError>(())
+//! # Ok::<(), plimsoll_budget::limits::BadVariable>(())
 //! ```
 
 mod cgroup;
@@ -48,14 +48,15 @@ pub enum Source {
 }
 
 impl Source {
-    /// The percentage to leave unused when the limit is taken from this source and nobody asked for it.
+    /// What to leave unused of so many bytes when the limit is taken from this source and nobody asked for it.
     ///
-    /// Limits are ours alone or nearly so; free memory is shared with processes that come and go.
-    fn margin_percent(self) -> f64 {
+    /// Free memory is shared with processes that come and go: a tenth of it and at least 64 MiB stay free (but never more
+    /// than half). Limits of groups and jobs are ours alone or nearly so: 2 %.
+    fn margin(self, usable: Bytes) -> Bytes {
         match self {
-            Source::User | Source::Variable => 0.0,
-            Source::MemAvailable => 10.0,
-            _ => 5.0,
+            Source::User | Source::Variable => Bytes::ZERO,
+            Source::MemAvailable => usable.percent(10.0).max(Bytes::mib(64)).min(usable.percent(50.0)),
+            _ => usable.percent(2.0),
         }
     }
 }
@@ -108,6 +109,11 @@ impl fmt::Display for Bound {
         f.write_str(")")
     }
 }
+
+/// The environment variable [`VARIABLE`] cannot be read as a limit.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("environment variable {VARIABLE}: {0}")]
+pub struct BadVariable(pub ParseBytesError);
 
 /// Every bound that was found, and the limit that follows.
 #[derive(Clone, Debug, PartialEq)]
@@ -170,15 +176,15 @@ impl Host {
     /// What is wanted is the user's figure or else the variable [`VARIABLE`]; a percentage is one of the lowest host
     /// bound. It is kept to the byte if the host allows it; if not, the limit is what the host allows and
     /// [`Limits::shortfall`] is not zero. When nothing is wanted the limit is the lowest host bound less a
-    /// margin (10 % of free memory, 5 % of other bounds). [`Limit::None`] asks for no limit and gets none.
+    /// margin (10 % of free memory and at least 64 MiB, 2 % of other bounds). [`Limit::None`] asks for no limit and gets none.
     ///
     /// # Errors
-    /// When the variable cannot be read as a limit.
-    pub fn limits(&self, asked: Option<Limit>) -> Result<Limits, ParseBytesError> {
+    /// When the variable cannot be read as a limit; the error names the variable.
+    pub fn limits(&self, asked: Option<Limit>) -> Result<Limits, BadVariable> {
         let host = self.bounds();
         let lowest = host.iter().map(|bound| bound.usable).min();
         let (wish, source, place) = match (asked, self.variables.get(VARIABLE)) {
-            (None, Some(text)) => (Some(text.parse()?), Source::Variable, VARIABLE),
+            (None, Some(text)) => (Some(text.parse().map_err(BadVariable)?), Source::Variable, VARIABLE),
             (asked, _) => (asked, Source::User, ""),
         };
         let wanted = wish.and_then(|wish| wish.resolve(lowest));
@@ -187,10 +193,11 @@ impl Host {
         if wish == Some(Limit::None) {
             return Ok(Limits { limit: None, wanted, bounds, binding: None });
         }
-        // Without a wish each bound counts with its margin. The first of equals binds: the wish, if there is one.
+        // Without a wish each bound counts with its margin; free memory always does, it is nobody's grant.
+        // The first of equals binds: the wish, if there is one.
         let counts = |bound: &Bound| match wanted {
-            Some(_) => bound.usable,
-            None => bound.usable.percent(100.0 - bound.source.margin_percent()),
+            Some(_) if bound.source != Source::MemAvailable => bound.usable,
+            _ => bound.usable.saturating_sub(bound.source.margin(bound.usable)),
         };
         let binding = (0..bounds.len()).min_by_key(|&at| counts(&bounds[at]));
         let limit = binding.map(|at| counts(&bounds[at]));

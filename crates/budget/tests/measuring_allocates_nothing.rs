@@ -39,6 +39,7 @@ fn check_allocates_nothing(body: impl FnOnce()) {
 fn usage() {
     check_allocates_nothing(|| {
         measure::usage().unwrap();
+        measure::footprint().unwrap();
         let _ = measure::reset_peak();
     });
 }

@@ -9,7 +9,7 @@ use plimsoll::model::Model;
 use plimsoll::optimizers::Adam;
 use plimsoll::progress::Progress;
 use plimsoll::trainer::{Fit, Trainer};
-use plimsoll::{Bytes, DType, Error, Tensor, measure};
+use plimsoll::{DType, Error, Limit, Tensor, measure};
 
 #[derive(Args)]
 pub struct Options {
@@ -25,9 +25,16 @@ pub struct Options {
     /// Threads; results do not depend on their number [default: one per core].
     #[arg(long)]
     threads: Option<usize>,
-    /// Resident memory of the whole process, at most: 64MiB, 2GB, ...
+    /// Resident memory of the whole process, at most: 64MiB, 2GB, 50% (of what the host allows), none.
+    ///
+    /// Without it the environment variable PLIMSOLL_MEMORY_LIMIT counts, and without that the lowest of what the host allows:
+    /// control groups, ulimit -v and -d, Slurm's grant (each less 2 %), free memory (less 10 %, at least 64 MiB). A limit
+    /// above what the host allows is lowered to it. What does not fit is refused before the first step, with exit code 3.
     #[arg(long, value_name = "BYTES")]
-    memory_limit: Option<Bytes>,
+    memory_limit: Option<Limit>,
+    /// Do not touch memory ahead of the first step to find out whether it is there.
+    #[arg(long)]
+    no_sounding: bool,
     /// Seed of pictures, initial weights and the order of samples.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -59,6 +66,10 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if let Some(limit) = options.memory_limit {
         trainer = trainer.memory_limit(limit);
     }
+    if options.no_sounding {
+        trainer = trainer.no_sounding();
+    }
+    eprintln!("memory limit: {}", trainer.limit_source()?);
     eprintln!("\n{}\n", trainer.summary(options.batch_size)?);
     let fit =
         Fit::epochs(options.epochs).batch_size(options.batch_size).validation(&validation).callback(Progress::new());

@@ -34,10 +34,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the exit code says: 3 would not fit, 4 a bad file, 5 numbers diverged, 1 anything else.
+/// What the exit code says: 3 would not fit (or memory grew up to the limit), 4 a bad file, 5 numbers diverged, 1 anything else.
 fn exit_code(error: &plimsoll::Error) -> ExitCode {
     ExitCode::from(match error {
-        plimsoll::Error::WouldNotFit(_) => 3,
+        plimsoll::Error::WouldNotFit(_) | plimsoll::Error::HostTooSmall(_) | plimsoll::Error::MemoryGrew(_) => 3,
         plimsoll::Error::File { .. } => 4,
         plimsoll::Error::Diverged { .. } => 5,
         _ => 1,

@@ -1,12 +1,17 @@
-//! The engine: states and plans in one arena, and the loop over instructions.
+//! The engine: states and plans in one arena, and the loop over instructions. How states are read and set is in
+//! `states.rs`, the file for what memory has no room for in `spill.rs`.
 
 use crate::arena::{Arena, ArenaError};
+use crate::spill::{SpillError, SpillFile, SpillStats};
 use plimsoll_budget::{Budget, Bytes, Reservation};
+use plimsoll_graph::op::spill::{Spill, Transfer};
 use plimsoll_graph::{Io, NodeId, OpDef, Operand, RunError, Value};
-use plimsoll_kernels::{Pool, gemm};
+use plimsoll_kernels::Pool;
+use plimsoll_kernels::gemm::{self, Packing};
 use plimsoll_plan::{Place, Plan, StateLayout};
 use plimsoll_tensor::{DType, Element, Tensor, TensorType, bf16, f16};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +25,9 @@ pub enum ExecError {
     /// There is no memory to run in.
     #[error(transparent)]
     Arena(#[from] ArenaError),
+    /// There is no file for what memory has no room for, or it failed.
+    #[error(transparent)]
+    Spill(#[from] SpillError),
     /// An op met values it cannot compute with.
     #[error("{place}: {}", cause.message)]
     Run {
@@ -56,23 +64,55 @@ pub struct NonFinite {
     pub what: String,
 }
 
+/// How an engine runs. A number of threads is one, too.
+///
+/// ```
+/// use plimsoll_exec::Settings;
+/// let settings = Settings::from(2).spill_dir("/var/tmp");
+/// assert_eq!(settings.threads, 2);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// The number of threads.
+    pub threads: usize,
+    /// Where a file may be made for what memory has no room for; `None` when nowhere.
+    pub spill_dir: Option<PathBuf>,
+}
+
+impl From<usize> for Settings {
+    fn from(threads: usize) -> Settings {
+        Settings { threads, spill_dir: None }
+    }
+}
+
+impl Settings {
+    /// With a directory for the spill file.
+    #[must_use]
+    pub fn spill_dir(self, directory: impl Into<PathBuf>) -> Settings {
+        Settings { spill_dir: Some(directory.into()), ..self }
+    }
+}
+
 /// Plans ready to run, with the states they share.
 pub struct Engine {
-    budget: Budget,
-    state: StateLayout,
+    /// What memory has no room for. First, so that its threads end before the memory goes.
+    pub(crate) spill: Option<SpillFile>,
+    pub(crate) spill_dir: Option<PathBuf>,
+    pub(crate) budget: Budget,
+    pub(crate) state: StateLayout,
     /// The states, which stay when plans come and go.
-    states: Arena,
+    pub(crate) states: Arena,
     /// Everything else, as large as the largest plan.
-    scratch: Arena,
-    programs: Vec<Program>,
+    pub(crate) scratch: Arena,
+    pub(crate) programs: Vec<Program>,
     pool: Pool,
     poison: bool,
     /// What the GEMM library packs inside a call: not in the arena, but known and bounded.
-    _library: Reservation,
+    library: Reservation,
 }
 
 /// A plan with its addresses.
-struct Program {
+pub(crate) struct Program {
     plan: Plan,
     calls: Vec<Call>,
     operands: Vec<Operand>,
@@ -93,18 +133,27 @@ unsafe impl Send for Program {}
 unsafe impl Sync for Program {}
 
 impl Engine {
-    /// Reserves and touches the memory for these plans, which share the states and, one after another, the rest.
+    /// Reserves and touches the memory for these plans, which share the states and, one after another, the rest; and
+    /// reserves the file if one is needed. All states are zero.
     ///
     /// # Errors
-    /// When the budget or the system does not give the memory.
-    pub fn open(budget: &Budget, state: &StateLayout, plans: Vec<Plan>, threads: usize) -> Result<Engine, ExecError> {
+    /// When the budget or the system does not give the memory, or there is no room for the file.
+    pub fn open(
+        budget: &Budget,
+        state: &StateLayout,
+        plans: Vec<Plan>,
+        settings: impl Into<Settings>,
+    ) -> Result<Engine, ExecError> {
+        let Settings { threads, spill_dir } = settings.into();
         let mut engine = Engine {
+            spill: None,
+            spill_dir,
             budget: budget.clone(),
             state: state.clone(),
             states: map_arena(budget, "state", state.bytes())?,
             scratch: map_arena(budget, "arena", 0)?,
             programs: Vec::new(),
-            _library: reserve(budget, "gemm", gemm::library_bytes(threads) as u64)?,
+            library: reserve(budget, "gemm", 0)?,
             pool: Pool::new(threads),
             poison: false,
         };
@@ -112,10 +161,11 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Replaces the plans; the states stay as they are.
+    /// Replaces the plans; the states stay as they are, in memory and in the file.
     ///
     /// # Errors
-    /// When the budget or the system does not give the memory. The engine then has no plans.
+    /// When the budget or the system does not give the memory, or there is no room for the file. The engine then has no
+    /// plans.
     ///
     /// # Panics
     /// When a plan was made for other states.
@@ -123,34 +173,50 @@ impl Engine {
         assert!(plans.iter().all(|p| p.state == self.state), "plans are made for the engine's states");
         self.programs.clear();
         let bytes = plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0);
-        if bytes != self.scratch.bytes() as u64 {
+        let packing = plans.iter().map(|p| p.graph.packing()).fold(Packing::NONE, Packing::max);
+        let library = Bytes::from(packing.bytes(self.pool.threads()));
+        // What the library has taken it keeps, whatever plans come next.
+        self.library.resize(library.max(self.library.bytes())).map_err(ArenaError::from)?;
+        packing.prepare();
+        self.settle();
+        let fits = bytes == self.scratch.bytes() as u64;
+        if !fits {
             // The old one goes first, so that both never stand side by side.
             self.scratch = map_arena(&self.budget, "arena", 0)?;
+        }
+        self.fit_file(&plans)?;
+        if !fits {
             self.scratch = map_arena(&self.budget, "arena", bytes)?;
         }
         self.programs = plans.into_iter().map(|plan| Program::new(plan, &self.states, &self.scratch)).collect();
         Ok(())
     }
 
-    /// Changes to another layout of the states: those that both have keep their values, new ones are zero. The plans go.
-    ///
-    /// # Errors
-    /// When the budget or the system does not give the memory for both at once.
-    pub fn set_state_layout(&mut self, layout: &StateLayout) -> Result<(), ExecError> {
-        self.programs.clear();
-        let new = map_arena(&self.budget, "state", layout.bytes())?;
-        for (name, offset, ty) in layout.iter() {
-            if let Some((old, _)) = self.state.get(name).filter(|(_, t)| *t == ty) {
-                // SAFETY: both places hold a value of this type inside their arenas, which are apart.
-                unsafe {
-                    let (from, to) = (self.states.ptr().add(old as usize), new.ptr().add(offset as usize));
-                    std::ptr::copy_nonoverlapping(from, to, ty.bytes());
-                }
-            }
+    /// Makes the file as large as the states in it and these plans need. What the states hold stays.
+    fn fit_file(&mut self, plans: &[Plan]) -> Result<(), ExecError> {
+        let bytes = plans.iter().map(|p| p.file_bytes).max().unwrap_or(0).max(self.state.file_bytes());
+        let slots = slots(&self.state, plans);
+        match &mut self.spill {
+            _ if bytes == 0 => self.spill = None,
+            Some(file) => file.resize(bytes, &slots)?,
+            None => self.spill = Some(self.new_file(&self.state, bytes, &slots)?),
         }
-        self.states = new;
-        self.state = layout.clone();
         Ok(())
+    }
+
+    /// A file in which all states of this layout are zero.
+    pub(crate) fn new_file(
+        &self,
+        layout: &StateLayout,
+        bytes: u64,
+        slots: &[(u64, u64)],
+    ) -> Result<SpillFile, SpillError> {
+        let directory = self.spill_dir.as_deref().ok_or(SpillError::NotAllowed { needed: Bytes(bytes) })?;
+        let mut file = SpillFile::create(&self.budget, directory, bytes, slots)?;
+        for (_, slot, ty) in layout.iter_file() {
+            file.clear(slot, ty.bytes() as u64)?;
+        }
+        Ok(file)
     }
 
     /// Fills every output and workspace with a pattern that reads as NaN before the node that writes it runs, so that
@@ -159,9 +225,33 @@ impl Engine {
         self.poison = poison;
     }
 
-    /// The bytes of the arena: all states and the largest plan.
+    /// The bytes in memory: all states there, the largest plan, and the buffers of the file.
     pub fn bytes(&self) -> Bytes {
-        Bytes((self.states.bytes() + self.scratch.bytes()) as u64)
+        let buffers = self.spill.as_ref().map_or(Bytes::ZERO, SpillFile::memory_held);
+        Bytes((self.states.bytes() + self.scratch.bytes()) as u64) + buffers
+    }
+
+    /// The size of the spill file; 0 without one.
+    pub fn file_bytes(&self) -> Bytes {
+        Bytes(self.spill.as_ref().map_or(0, SpillFile::bytes))
+    }
+
+    /// What went through the spill file so far, and how long was waited for it.
+    pub fn spill_stats(&self) -> SpillStats {
+        self.spill.as_ref().map(SpillFile::stats).unwrap_or_default()
+    }
+
+    /// What the library for matrix products may hold besides.
+    pub fn library_bytes(&self) -> Bytes {
+        self.library.bytes()
+    }
+
+    /// Prepares the calling thread's heap for a series of runs: to be called after other work in this thread that allocates
+    /// and before the runs, so that what the library packs stays within [`Engine::library_bytes`].
+    pub fn settle(&self) {
+        if self.library.bytes() > Bytes::ZERO {
+            gemm::settle_heap();
+        }
     }
 
     /// The layout of the states.
@@ -182,18 +272,23 @@ impl Engine {
     /// Runs a plan once, on the inputs set before.
     ///
     /// # Errors
-    /// When an op meets values it cannot compute with; states changed before it stay changed.
+    /// When an op meets values it cannot compute with, or a transfer fails; states changed before it stay changed.
     pub fn run(&mut self, program: ProgramId) -> Result<(), ExecError> {
         let program = &self.programs[program];
+        let _settled = Settled(self.spill.as_ref());
         for call in &program.calls {
             if self.poison {
                 program.poison(call);
             }
-            // SAFETY: the plan was checked: operands are inside the arena and apart as `Io::new` asks.
-            let run = unsafe { program.run(call, &self.pool) };
-            run.map_err(|cause| ExecError::Run { place: program.plan.graph.describe(call.node), cause })?;
+            self.call(program, call)?;
         }
         Ok(())
+    }
+
+    fn call(&self, program: &Program, call: &Call) -> Result<(), ExecError> {
+        // SAFETY: the plan was checked: operands are inside the arena and apart as `Io::new` asks.
+        let run = unsafe { program.run(call, &self.pool, self.spill.as_ref()) };
+        run.map_err(|cause| ExecError::Run { place: program.plan.graph.describe(call.node), cause })
     }
 
     /// Runs a plan until an output is known, and stops there if it holds a value that is not finite: before anything that
@@ -204,44 +299,39 @@ impl Engine {
     pub fn run_guarded(&mut self, program: ProgramId, guard: &str) -> Result<Option<NonFinite>, ExecError> {
         let watched = self.find_output(program, guard)?;
         let program = &self.programs[program];
-        let mut known = false;
+        let maker = program.maker(guard);
+        let _settled = Settled(self.spill.as_ref());
         for call in &program.calls {
-            // SAFETY: as in `run`.
-            let run = unsafe { program.run(call, &self.pool) };
-            run.map_err(|cause| ExecError::Run { place: program.plan.graph.describe(call.node), cause })?;
-            if !known
-                && program.operands[call.outputs.clone()].iter().any(|o| o.ptr == watched.ptr && o.ty == watched.ty)
-            {
-                known = true;
-                if !is_finite(&watched) {
-                    return Ok(Some(self.blame(program, call.node)));
-                }
+            self.call(program, call)?;
+            if Some(call.node) == maker && !is_finite(&watched) {
+                return self.blame(program, call.node).map(Some);
             }
         }
         Ok(None)
     }
 
     /// Runs again up to a node and finds the first one whose output is not finite.
-    fn blame(&self, program: &Program, last: NodeId) -> NonFinite {
-        for (name, offset, ty) in self.state.iter() {
-            // SAFETY: the layout stays inside the states.
-            let operand = Operand { ptr: unsafe { self.states.ptr().add(offset as usize) }, ty };
-            if !is_finite(&operand) {
-                return NonFinite { what: format!("'{name}'") };
-            }
+    fn blame(&self, program: &Program, last: NodeId) -> Result<NonFinite, ExecError> {
+        // What the run that was broken off began is over before anything is written again.
+        drop(Settled(self.spill.as_ref()));
+        if let Some(name) = self.state_that_is_not_finite()? {
+            return Ok(NonFinite { what: format!("'{name}'") });
         }
         for call in &program.calls {
-            // SAFETY: as in `run`; the inputs may have been overwritten, then they are blamed.
-            let outputs = &program.operands[call.outputs.clone()];
-            let inputs_fine = program.operands[call.inputs.clone()].iter().all(is_finite);
             let what = program.plan.graph.describe(call.node);
+            // Values that are being read hold nothing yet: `end_read` has them first.
+            let transfer = call.op.transfer();
+            let (begins, ends) =
+                (matches!(transfer, Some(Transfer::BeginRead(_))), matches!(transfer, Some(Transfer::EndRead(_))));
+            let inputs_fine = ends || program.operands[call.inputs.clone()].iter().all(is_finite);
+            // The inputs may have been overwritten: then they are blamed.
             if !inputs_fine {
-                return NonFinite { what: format!("the data that {what} reads") };
+                return Ok(NonFinite { what: format!("the data that {what} reads") });
             }
-            // SAFETY: as in `run`.
-            if unsafe { program.run(call, &self.pool) }.is_err() || !outputs.iter().all(is_finite) || call.node == last
-            {
-                return NonFinite { what: format!("the result of {what}") };
+            let failed = self.call(program, call).is_err();
+            let outputs_fine = begins || program.operands[call.outputs.clone()].iter().all(is_finite);
+            if failed || !outputs_fine || call.node == last {
+                return Ok(NonFinite { what: format!("the result of {what}") });
             }
         }
         unreachable!("the last node was reached before")
@@ -253,12 +343,11 @@ impl Engine {
     /// As [`Engine::run`].
     pub fn run_timed(&mut self, program: ProgramId) -> Result<Vec<Timing>, ExecError> {
         let program = &self.programs[program];
+        let _settled = Settled(self.spill.as_ref());
         let mut timings = Vec::with_capacity(program.calls.len());
         for call in &program.calls {
             let start = Instant::now();
-            // SAFETY: as in `run`.
-            let run = unsafe { program.run(call, &self.pool) };
-            run.map_err(|cause| ExecError::Run { place: program.plan.graph.describe(call.node), cause })?;
+            self.call(program, call)?;
             timings.push(Timing { node: call.node, time: start.elapsed() });
         }
         Ok(timings)
@@ -313,42 +402,6 @@ impl Engine {
         Ok(copy_out(self.find_output(program, name)?))
     }
 
-    /// A copy of a state.
-    ///
-    /// # Errors
-    /// When there is no such state.
-    pub fn state(&self, name: &str) -> Result<Tensor, ExecError> {
-        Ok(copy_out(self.find_state(name)?))
-    }
-
-    /// The memory of a state.
-    ///
-    /// # Errors
-    /// When there is no such state or it has another type.
-    pub fn state_mut<T: Element>(&mut self, name: &str) -> Result<&mut [T], ExecError> {
-        let operand = self.find_state(name)?;
-        // SAFETY: valid memory of the arena, exclusive through `&mut self`.
-        unsafe { slice_mut("state", name, operand) }
-    }
-
-    /// The memory of a state, to be read.
-    ///
-    /// # Errors
-    /// When there is no such state or it has another type.
-    pub fn state_slice<T: Element>(&self, name: &str) -> Result<&[T], ExecError> {
-        let operand = self.find_state(name)?;
-        // SAFETY: valid memory of the arena; writing needs `&mut self`.
-        unsafe { slice_mut("state", name, operand).map(|s| &*s) }
-    }
-
-    /// Copies a tensor into a state.
-    ///
-    /// # Errors
-    /// When there is no such state or the tensor has another type.
-    pub fn set_state(&mut self, name: &str, tensor: &Tensor) -> Result<(), ExecError> {
-        copy_in("state", name, tensor, self.find_state(name)?)
-    }
-
     fn find_input(&self, program: ProgramId, name: &str) -> Result<Value, ExecError> {
         let graph = &self.programs[program].plan.graph;
         graph.inputs().find(|(_, n)| *n == name).map(|(v, _)| v).ok_or_else(|| missing("input", name))
@@ -359,12 +412,6 @@ impl Engine {
         let output =
             program.plan.graph.outputs().iter().find(|o| o.name == name).ok_or_else(|| missing("output", name))?;
         Ok(program.operand(output.value, &self.states, &self.scratch))
-    }
-
-    fn find_state(&self, name: &str) -> Result<Operand, ExecError> {
-        let (offset, ty) = self.state.get(name).ok_or_else(|| missing("state", name))?;
-        // SAFETY: the layout stays inside the arena that was made for it.
-        Ok(Operand { ptr: unsafe { self.states.ptr().add(offset as usize) }, ty })
     }
 }
 
@@ -402,6 +449,19 @@ impl Program {
         program
     }
 
+    /// The node after which an output is known; `None` for an input or a state.
+    fn maker(&self, output: &str) -> Option<NodeId> {
+        let graph = &self.plan.graph;
+        let mut value = graph.outputs().iter().find(|o| o.name == output)?.value;
+        loop {
+            let id = graph.producer(value)?;
+            if graph.node(id).op.runs() {
+                return Some(id);
+            }
+            value = graph.node(id).inputs[0];
+        }
+    }
+
     fn operand(&self, value: Value, states: &Arena, scratch: &Arena) -> Operand {
         let (arena, offset) =
             match self.plan.places[value.0 as usize].expect("the checker proved that values have places") {
@@ -415,11 +475,11 @@ impl Program {
 
     /// # Safety
     /// The plan was proved safe and nobody else uses the arena.
-    unsafe fn run(&self, call: &Call, pool: &Pool) -> Result<(), RunError> {
+    unsafe fn run(&self, call: &Call, pool: &Pool, spill: Option<&SpillFile>) -> Result<(), RunError> {
         let (inputs, outputs) = (&self.operands[call.inputs.clone()], &self.operands[call.outputs.clone()]);
         // SAFETY: the caller's promise.
         let io = unsafe { Io::new(inputs, outputs, call.workspace, call.workspace_bytes, pool) };
-        call.op.run(&io)
+        call.op.run(&io.with_spill(spill.map(|file| file as &dyn Spill)))
     }
 
     fn poison(&self, call: &Call) {
@@ -435,7 +495,42 @@ impl Program {
     }
 }
 
-fn map_arena(budget: &Budget, account: &str, bytes: u64) -> Result<Arena, ExecError> {
+/// Waits for all transfers when a run is over, however it ends: then no thread uses the engine's memory any more.
+struct Settled<'a>(Option<&'a SpillFile>);
+
+impl Drop for Settled<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = self.0 {
+            file.settle();
+        }
+    }
+}
+
+/// The memory that the spill file of these plans takes; 0 when they need none.
+pub fn spill_memory(state: &StateLayout, plans: &[Plan]) -> Bytes {
+    match state.file_bytes() > 0 || plans.iter().any(|p| p.file_bytes > 0) {
+        true => SpillFile::memory(&slots(state, plans)),
+        false => Bytes::ZERO,
+    }
+}
+
+/// The slots of the file that states and plans use, with their sizes.
+fn slots(state: &StateLayout, plans: &[Plan]) -> Vec<(u64, u64)> {
+    let mut slots: Vec<(u64, u64)> = state.iter_file().map(|(_, slot, ty)| (slot, ty.bytes() as u64)).collect();
+    for plan in plans {
+        for (_, node) in plan.graph.nodes() {
+            let (slot, value) = match node.op.transfer() {
+                Some(Transfer::BeginWrite(slot)) => (slot, node.inputs[0]),
+                Some(Transfer::BeginRead(slot)) => (slot, node.outputs[0]),
+                _ => continue,
+            };
+            slots.push((slot, plan.graph.ty(value).bytes() as u64));
+        }
+    }
+    slots
+}
+
+pub(crate) fn map_arena(budget: &Budget, account: &str, bytes: u64) -> Result<Arena, ExecError> {
     Ok(Arena::new(reserve(budget, account, bytes)?)?)
 }
 
@@ -443,7 +538,7 @@ fn reserve(budget: &Budget, account: &str, bytes: u64) -> Result<Reservation, Ex
     Ok(budget.account(account).reserve(Bytes(bytes)).map_err(ArenaError::from)?)
 }
 
-fn is_finite(operand: &Operand) -> bool {
+pub(crate) fn is_finite(operand: &Operand) -> bool {
     fn all<T: Element>(operand: &Operand) -> bool {
         // SAFETY: the operand is valid memory of its type.
         let values = unsafe { std::slice::from_raw_parts(operand.ptr.cast::<T>(), operand.ty.elements()) };
@@ -458,18 +553,18 @@ fn is_finite(operand: &Operand) -> bool {
     }
 }
 
-fn missing(what: &'static str, name: &str) -> ExecError {
+pub(crate) fn missing(what: &'static str, name: &str) -> ExecError {
     ExecError::Value { what, name: name.to_owned(), message: "does not exist".into() }
 }
 
-fn wrong_type(what: &'static str, name: &str, expected: impl ToString, found: impl ToString) -> ExecError {
+pub(crate) fn wrong_type(what: &'static str, name: &str, expected: impl ToString, found: impl ToString) -> ExecError {
     let message = format!("is {}, not {}", expected.to_string(), found.to_string());
     ExecError::Value { what, name: name.to_owned(), message }
 }
 
 /// # Safety
 /// The operand is valid for the lifetime and, if written, exclusive.
-unsafe fn slice_mut<'a, T: Element>(
+pub(crate) unsafe fn slice_mut<'a, T: Element>(
     what: &'static str,
     name: &str,
     operand: Operand,
@@ -481,7 +576,7 @@ unsafe fn slice_mut<'a, T: Element>(
     Ok(unsafe { std::slice::from_raw_parts_mut(operand.ptr.cast(), operand.ty.elements()) })
 }
 
-fn copy_in(what: &'static str, name: &str, tensor: &Tensor, operand: Operand) -> Result<(), ExecError> {
+pub(crate) fn copy_in(what: &'static str, name: &str, tensor: &Tensor, operand: Operand) -> Result<(), ExecError> {
     let ty: TensorType = *tensor.ty();
     if ty != operand.ty {
         return Err(wrong_type(what, name, operand.ty, ty));
@@ -491,7 +586,7 @@ fn copy_in(what: &'static str, name: &str, tensor: &Tensor, operand: Operand) ->
     Ok(())
 }
 
-fn copy_out(operand: Operand) -> Tensor {
+pub(crate) fn copy_out(operand: Operand) -> Tensor {
     let mut tensor = Tensor::zeros(operand.ty.dtype, operand.ty.shape);
     // SAFETY: as in `copy_in`.
     unsafe { std::ptr::copy_nonoverlapping(operand.ptr, tensor.bytes_mut().as_mut_ptr(), operand.ty.bytes()) };

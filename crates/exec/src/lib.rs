@@ -23,7 +23,13 @@
 //! ```
 
 mod arena;
+pub mod calibrate;
 mod engine;
+mod sounding;
+mod spill;
+mod states;
 
 pub use arena::{Arena, ArenaError};
-pub use engine::{Engine, ExecError, NonFinite, ProgramId, Timing};
+pub use engine::{Engine, ExecError, NonFinite, ProgramId, Settings, Timing, spill_memory};
+pub use sounding::{Sounding, sound};
+pub use spill::{PIECE, SpillError, SpillFile, SpillStats, Way};

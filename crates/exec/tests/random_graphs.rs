@@ -3,12 +3,15 @@
 //! 1,000 graphs by default; `PLIMSOLL_GRAPHS=20000` for more, `PLIMSOLL_SEED=n` to start elsewhere. A failure prints a graph
 //! that `Graph::parse` reads back.
 
+mod by_hand;
+
+use by_hand::{directory, through_file};
 use plimsoll_budget::Budget;
-use plimsoll_exec::Engine;
+use plimsoll_exec::{Engine, Settings, spill_memory};
 use plimsoll_graph::{Graph, Value, gradients, interpret};
-use plimsoll_kernels::gemm;
 use plimsoll_plan::{Options, Plan, PlanError, StateLayout, plan};
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
+use std::slice::from_ref;
 
 /// A small generator of whole numbers.
 struct Dice(u64);
@@ -147,9 +150,12 @@ fn given(g: &Graph, dice: &mut Dice) -> Vec<(String, Tensor)> {
 /// Runs a planned step once and gives its outputs.
 fn outputs(g: &Graph, planned: Plan, values: &[(String, Tensor)]) -> Vec<Tensor> {
     let (state, threads) = (planned.state.clone(), planned.threads);
-    let bytes = state.bytes() + planned.arena_bytes + gemm::library_bytes(threads) as u64;
+    let fixed =
+        state.bytes() + planned.graph.packing().bytes(threads) as u64 + spill_memory(&state, from_ref(&planned)).0;
+    let bytes = fixed + planned.arena_bytes;
     let budget = Budget::unlimited();
-    let mut engine = Engine::open(&budget, &state, vec![planned], threads).unwrap();
+    let settings = Settings::from(threads).spill_dir(directory());
+    let mut engine = Engine::open(&budget, &state, vec![planned], settings).unwrap();
     assert_eq!(budget.peak().0, bytes, "the ledger's peak is the planned one");
     engine.set_poison(true);
     for (name, tensor) in values {
@@ -174,7 +180,7 @@ fn close(a: f64, b: f64) -> bool {
 fn planned_runs_equal_the_plain_interpreter() {
     let count: usize = std::env::var("PLIMSOLL_GRAPHS").ok().and_then(|v| v.parse().ok()).unwrap_or(1000);
     let seed: u64 = std::env::var("PLIMSOLL_SEED").ok().and_then(|v| v.parse().ok()).unwrap_or(1);
-    let (mut n_ops, mut n_recomputed, mut n_refused) = (0, 0, 0);
+    let (mut n_ops, mut n_recomputed, mut n_refused, mut n_moved) = (0, 0, 0, 0);
     for case in 0..count as u64 {
         let mut dice = Dice((seed + case).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let g = random_graph(&mut dice);
@@ -209,6 +215,14 @@ fn planned_runs_equal_the_plain_interpreter() {
                 }
                 Err(other) => panic!("case {case}: {other}\n{text}"),
             }
+            if case % 10 == 0 {
+                // Everything through a file, some states kept there: the same bits.
+                let every = 1 + dice.roll(3);
+                let detours =
+                    through_file(&planned, |name| name.ends_with(|c: char| (c as usize).is_multiple_of(every)));
+                n_moved += detours.graph.nodes().filter(|(_, n)| n.op.transfer().is_some()).count();
+                results.push(outputs(&g, detours, &values));
+            }
             results.push(outputs(&g, planned, &values));
         }
         for (i, output) in g.outputs().iter().enumerate() {
@@ -220,6 +234,8 @@ fn planned_runs_equal_the_plain_interpreter() {
             }
         }
     }
-    println!("{count} graphs, {n_ops} instructions; under limits {n_recomputed} recomputed, {n_refused} refusals");
+    println!(
+        "{count} graphs, {n_ops} instructions; under limits {n_recomputed} recomputed, {n_refused} refusals; {n_moved} transfers"
+    );
     assert!(n_recomputed > 0 || count < 100, "the limits make something be computed again");
 }

@@ -2,6 +2,7 @@
 
 use crate::error::GraphError;
 use crate::op::OpDef;
+use crate::op::spill::Transfer;
 use plimsoll_tensor::{DType, Shape, TensorType};
 use std::sync::Arc;
 
@@ -229,6 +230,22 @@ impl Graph {
                 let node = self.node(*node);
                 let (input, _) = *node.op.mutates().iter().find(|(_, output)| output == index)?;
                 self.state_of(node.inputs[input])
+            }
+        }
+    }
+
+    /// Whether a value may be changed in place: a version of a state, or of what was read from the spill file.
+    pub fn may_change(&self, value: Value) -> bool {
+        match &self.value(value).source {
+            Source::Input { .. } => false,
+            Source::State { .. } => true,
+            Source::Node { node, index } => {
+                let node = self.node(*node);
+                let changed = node.op.mutates().iter().find(|(_, output)| output == index);
+                match changed {
+                    Some(&(input, _)) => self.may_change(node.inputs[input]),
+                    None => matches!(node.op.transfer(), Some(Transfer::EndRead(_))),
+                }
             }
         }
     }

@@ -45,7 +45,7 @@ impl Graph {
                 return fail(format!("{name} gives {inferred:?}, but its outputs are {found:?}"));
             }
             for &(input, output) in node.op.mutates() {
-                if self.state_of(node.inputs[input]).is_none() {
+                if !self.may_change(node.inputs[input]) {
                     return fail(format!("{name} changes %{}, which is no state", node.inputs[input].0));
                 }
                 if types[input] != inferred[output] {

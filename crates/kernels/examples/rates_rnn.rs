@@ -44,7 +44,7 @@ fn lstm(pool: &Pool, s: Sizes) {
     let mut scratch = zeros(lstm_backward_scratch(s, pool.threads()));
     let backward = best(pool, || {
         let given = StateGradients { h: Some(&dh), ..Default::default() };
-        let out = LstmGradients { kernel: &mut dkernel, h0: &mut dh0, c0: &mut dc0 };
+        let out = LstmGradients { kernel: &mut dkernel, h0: &mut dh0, c0: &mut dc0, into: Into::Overwrite };
         let (states, first) = ((&h[..], &c[..]), (&first[..], &first[..]));
         lstm_backward(pool, s, &mut gates, &kernel, states, first, None, given, out, &mut scratch);
     });
@@ -68,7 +68,13 @@ fn gru(pool: &Pool, s: Sizes) {
     let mut scratch = zeros(gru_backward_scratch(s, pool.threads()));
     let backward = best(pool, || {
         let given = StateGradients { h: Some(&dh), ..Default::default() };
-        let out = GruGradients { projections: &mut dx, kernel: &mut dkernel, bias: &mut dbias, h0: &mut dh0 };
+        let out = GruGradients {
+            projections: &mut dx,
+            kernel: &mut dkernel,
+            bias: &mut dbias,
+            h0: &mut dh0,
+            into: Into::Overwrite,
+        };
         gru_backward(pool, s, &gates, &kernel, &h, &first, None, given, out, &mut scratch);
     });
     report("gru", s, 3, forward, backward);

@@ -4,7 +4,7 @@
 //!
 //! - **No allocation.** A kernel that needs scratch memory takes it as an argument, and the function
 //!   beside it says how much (`..._scratch`). The one exception is the packing buffer inside the GEMM
-//!   library, bounded by [`gemm::library_bytes`].
+//!   library, bounded by [`gemm::Packing`].
 //! - **The same bits for any number of threads.** Work is cut into tasks by shape alone, never by the
 //!   number of threads; sums run over fixed blocks in a fixed order.
 //! - **SIMD is chosen at run time.** Inner loops are plain Rust, compiled once per instruction set by

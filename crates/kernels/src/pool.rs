@@ -68,6 +68,7 @@ impl Pool {
     /// A pool that runs loops on `threads` threads, the caller's included.
     pub fn new(threads: usize) -> Pool {
         let n_workers = threads.max(1) - 1;
+        crate::gemm::prepare_thread();
         let shared = Arc::new(Shared {
             gate: AtomicU64::new(0),
             job: UnsafeCell::new(Job { body: &|_, _| (), tasks: 0 }),
@@ -175,6 +176,7 @@ impl Shared {
     }
 
     fn work(&self, index: usize) {
+        crate::gemm::prepare_thread();
         self.started.fetch_add(1, Ordering::Release);
         let mut last_loop = 0;
         loop {

@@ -1,15 +1,19 @@
 //! Reductions of `[outer, middle, inner]` over the middle axis.
 //!
-//! Sums run over fixed chunks of [`CHUNK`] terms, each in a fixed pattern of lanes, and the chunks are added from
+//! Sums run over fixed chunks of [`chunk_terms`] terms, each in a fixed pattern of lanes, and the chunks are added from
 //! left to right: the result does not depend on the number of threads, nor on whether the middle axis came whole
-//! or in slices of whole chunks.
+//! or in slices of whole chunks, each added to those before it.
 
+use crate::gemm::Into;
 use crate::math::Float;
 use crate::pool::{Pool, SharedSlice};
 use crate::simd;
 
-/// Terms of one chunk of a sum.
-pub const CHUNK: usize = 256;
+/// Terms of one chunk of a sum over `[outer, middle, inner]`: fewer where that costs little, so that a batch can be cut more
+/// finely.
+pub fn chunk_terms(inner: usize) -> usize {
+    if inner == 1 { 256 } else { 64 }
+}
 
 /// What a reduction does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,12 +53,15 @@ impl Reduction {
 /// Columns that one task handles.
 const COLUMNS: usize = 512;
 
+/// Elements that one task handles.
+const TASK: usize = 64 * 1024;
+
 /// Scratch elements for [`reduce`]: a partial result per chunk.
 pub fn scratch(outer: usize, middle: usize, inner: usize) -> usize {
-    outer * middle.div_ceil(CHUNK).max(1) * inner
+    outer * middle.div_ceil(chunk_terms(inner)).max(1) * inner
 }
 
-/// `y[o, i] = scale * reduction over m of x[o, m, i]`.
+/// `y[o, i] = scale * reduction over m of x[o, m, i]`; with [`Into::Add`] the reduction goes on from what `y` holds.
 ///
 /// # Panics
 /// When a slice is shorter than the sizes say.
@@ -65,9 +72,11 @@ pub fn reduce<T: Float>(
     x: &[T],
     (outer, middle, inner): (usize, usize, usize),
     y: &mut [T],
+    into: Into,
     scratch: &mut [T],
 ) {
-    let n_chunks = middle.div_ceil(CHUNK).max(1);
+    let chunk = chunk_terms(inner);
+    let n_chunks = middle.div_ceil(chunk).max(1);
     assert!(x.len() >= outer * middle * inner && y.len() >= outer * inner);
     assert!(scratch.len() >= outer * n_chunks * inner);
     if outer * inner == 0 {
@@ -76,33 +85,37 @@ pub fn reduce<T: Float>(
     let partials = SharedSlice::new(scratch);
     let work = outer * middle * inner / 4;
     if inner == 1 {
-        // Several short rows make one task.
-        let rows_per_task = (4 * CHUNK / middle.max(1)).clamp(1, 64);
+        // Several chunks make one task.
+        let rows_per_task = (TASK / 4 / middle.clamp(1, chunk)).max(1);
         let rows = outer * n_chunks;
         pool.run_sized(rows.div_ceil(rows_per_task), work, &|task, _| {
             for row in task * rows_per_task..rows.min((task + 1) * rows_per_task) {
                 let (o, c) = (row / n_chunks, row % n_chunks);
-                let terms = &x[o * middle + c * CHUNK..o * middle + middle.min((c + 1) * CHUNK)];
+                let terms = &x[o * middle + c * chunk..o * middle + middle.min((c + 1) * chunk)];
                 // SAFETY: one element per row.
                 unsafe { partials.slice(row, 1)[0] = fold_row(reduction, terms) };
             }
         });
     } else {
         let blocks = inner.div_ceil(COLUMNS);
-        pool.run_sized(outer * n_chunks * blocks, work, &|task, _| {
-            let (o, c, b) = (task / blocks / n_chunks, task / blocks % n_chunks, task % blocks);
+        let chunks_per_task = (TASK / (chunk * inner.min(COLUMNS))).max(1);
+        let groups = n_chunks.div_ceil(chunks_per_task);
+        pool.run_sized(outer * groups * blocks, work, &|task, _| {
+            let (o, first, b) = (task / blocks / groups, task / blocks % groups * chunks_per_task, task % blocks);
             let columns = b * COLUMNS..inner.min((b + 1) * COLUMNS);
-            let rows = c * CHUNK..middle.min((c + 1) * CHUNK);
-            // SAFETY: one block of columns per task.
-            let out = unsafe { partials.slice((o * n_chunks + c) * inner + columns.start, columns.len()) };
-            fold_columns(reduction, &x[o * middle * inner..], inner, columns.start, rows.start, rows.end, out);
+            for c in first..n_chunks.min(first + chunks_per_task) {
+                let rows = c * chunk..middle.min((c + 1) * chunk);
+                // SAFETY: one block of columns of some chunks per task.
+                let out = unsafe { partials.slice((o * n_chunks + c) * inner + columns.start, columns.len()) };
+                fold_columns(reduction, &x[o * middle * inner..], inner, columns.start, rows.start, rows.end, out);
+            }
         });
     }
     // SAFETY: the loop above has ended.
     let partials = unsafe { partials.slice(0, outer * n_chunks * inner) };
     for o in 0..outer {
         let y = &mut y[o * inner..(o + 1) * inner];
-        join_chunks(reduction, scale, &partials[o * n_chunks * inner..(o + 1) * n_chunks * inner], y);
+        join_chunks(reduction, scale, &partials[o * n_chunks * inner..(o + 1) * n_chunks * inner], y, into);
     }
 }
 
@@ -125,10 +138,14 @@ simd! {
         }
     }
 
-    fn join_chunks[T: Float](reduction: Reduction, scale: T, partials: &[T], y: &mut [T]) {
+    fn join_chunks[T: Float](reduction: Reduction, scale: T, partials: &[T], y: &mut [T], into: Into) {
         let n = y.len();
-        y.copy_from_slice(&partials[..n]);
-        for chunk in partials[n..].chunks_exact(n) {
+        let mut rest = partials;
+        if into == Into::Overwrite {
+            y.copy_from_slice(&partials[..n]);
+            rest = &partials[n..];
+        }
+        for chunk in rest.chunks_exact(n) {
             for (y, &p) in y.iter_mut().zip(chunk) {
                 *y = reduction.join(*y, p);
             }
@@ -173,10 +190,20 @@ fn columns<T: Float>(
     neutral: T,
     join: impl Fn(T, T) -> T,
 ) {
+    let n = out.len();
     out.fill(neutral);
-    for row in from..to {
-        let terms = &x[row * inner + column..][..out.len()];
-        for (o, &v) in out.iter_mut().zip(terms) {
+    let row = |row: usize| &x[row * inner + column..][..n];
+    let mut at = from;
+    // Four rows for each time that the results are read and written.
+    while at + 4 <= to {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|i| row(at + i));
+        for i in 0..n {
+            out[i] = join(join(join(join(out[i], a[i]), b[i]), c[i]), d[i]);
+        }
+        at += 4;
+    }
+    for at in at..to {
+        for (o, &v) in out.iter_mut().zip(row(at)) {
             *o = join(*o, v);
         }
     }

@@ -3,9 +3,16 @@
 //! It follows the plan as the executor will, and keeps for every value where its bytes are and whether they still hold it.
 //! Writing somewhere destroys whatever else was there. A plan passes when every read finds its value intact, every write
 //! stays inside the arena and off the op's other operands (unless the op allows that), every node runs exactly once, and
-//! outputs and states hold their final values at the end. Quadratic, and plain on purpose.
+//! outputs and states hold their final values at the end. The same for the spill file: a transfer that was begun ends once, a
+//! value is intact until it is written and used only after it is read, and a slot that is read holds what was written there
+//! for it. Quadratic, and plain on purpose.
+
+mod file;
+#[cfg(test)]
+mod tests;
 
 use crate::{Place, Plan};
+use file::FileState;
 use plimsoll_graph::{Graph, Source, Types, Value};
 use plimsoll_tensor::TensorType;
 use std::ops::Range;
@@ -24,7 +31,9 @@ struct Region {
 
 impl Region {
     fn overlaps(&self, other: &Region) -> bool {
-        self.is_state == other.is_state && self.bytes.start < other.bytes.end && other.bytes.start < self.bytes.end
+        // Tokens have no bytes: they overlap nothing.
+        let (first, last) = (self.bytes.start.max(other.bytes.start), self.bytes.end.min(other.bytes.end));
+        self.is_state == other.is_state && first < last
     }
 }
 
@@ -47,6 +56,7 @@ pub fn check(graph: &Graph, plan: &Plan) -> Result<(), Violation> {
         Ok(Region { is_state, bytes: offset..offset + bytes })
     };
 
+    let mut file = FileState::new(graph, plan)?;
     // What is intact: the values whose bytes are where the plan says.
     let mut intact: Vec<Option<Region>> = vec![None; graph.values().len()];
     let put = |intact: &mut Vec<Option<Region>>, value: Value, at: Region| {
@@ -86,8 +96,11 @@ pub fn check(graph: &Graph, plan: &Plan) -> Result<(), Violation> {
                 return fail(format!("{name} reads %{}, which is not intact", input.0));
             }
         }
+        file.follow(id)?;
         if node.op.is_view() {
-            if outs[0] != ins[0] {
+            let start = ins[0].bytes.start + node.op.view_offset(&types) as u64;
+            let end = start + out_types[0].bytes() as u64;
+            if outs[0].is_state != ins[0].is_state || outs[0].bytes != (start..end) || end > ins[0].bytes.end {
                 return fail(format!("{name} is a view, but its output is elsewhere"));
             }
             intact[node.outputs[0].0 as usize] = Some(outs[0].clone());
@@ -138,6 +151,7 @@ pub fn check(graph: &Graph, plan: &Plan) -> Result<(), Violation> {
     if let Some(id) = runs.iter().position(|&n| n != 1) {
         return fail(format!("node {id} runs {} times", runs[id]));
     }
+    file.end()?;
     for output in graph.outputs() {
         if intact[output.value.0 as usize].is_none() {
             return fail(format!("output '{}' is gone at the end", output.name));

@@ -2,7 +2,8 @@
 //!
 //! [`plan`] is a pure function: no clock, no thread, no file, no randomness. The same graph and options give the same
 //! [`Plan`], byte for byte. Its phases are functions of their own, each in its file, in this order: [`fuse`](fuse::fuse),
-//! [`schedule`](schedule::schedule), [`lifetimes`](lifetime::lifetimes), [`place`](place::place()). Then [`check()`] proves the
+//! [`schedule`](schedule::schedule), under a limit [`evict`](evict::evict()), [`lifetimes`](lifetime::lifetimes),
+//! [`place`](place::place()). Then [`check()`] proves the
 //! result safe without using any of them, and [`explain()`] says what is alive at the peak.
 //!
 //! ```
@@ -21,15 +22,19 @@
 //! ```
 
 pub mod check;
+pub mod choose;
 pub mod cost;
+pub mod evict;
 pub mod explain;
 pub mod fuse;
 pub mod lifetime;
+mod limit;
 pub mod place;
-pub mod remat;
 pub mod schedule;
+pub mod split;
 
 pub use check::{Violation, check};
+pub use choose::{Choice, Chooser, Step};
 pub use cost::CostModel;
 pub use explain::{Explanation, explain};
 
@@ -50,11 +55,31 @@ pub struct Options {
     pub limit: Option<u64>,
     /// What ops and transfers cost.
     pub costs: cost::CostModel,
+    /// Whether values may be dropped and computed again to keep the limit.
+    pub recompute: bool,
+    /// Whether values may be moved to the spill file to keep the limit.
+    pub spill: bool,
+    /// How hard to look for the cheapest way to keep the limit.
+    pub search: evict::Effort,
+    /// Whether a step may run on slices of its batch to keep the limit (see [`Chooser`]).
+    pub split: bool,
+    /// Memory outside the arena that every node of a plan takes: a step that is cut into many slices has many.
+    pub node_bytes: u64,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { threads: 1, effort: place::Effort::default(), limit: None, costs: cost::CostModel::default() }
+        Options {
+            threads: 1,
+            effort: place::Effort::default(),
+            limit: None,
+            costs: cost::CostModel::default(),
+            recompute: true,
+            spill: false,
+            search: evict::Effort::default(),
+            split: true,
+            node_bytes: 0,
+        }
     }
 }
 
@@ -168,21 +193,33 @@ pub struct Plan {
     pub live_bytes: u64,
     /// The number of threads it was made for.
     pub threads: usize,
-    /// What is computed more than once to keep the limit.
+    /// What is computed more than once or moved to the file to keep the limit.
     pub recomputed: Recompute,
     /// The size of the spill file that it needs, the states there included; 0 for none.
     pub file_bytes: u64,
+    /// How the batch was cut into slices; `None` when it runs whole.
+    pub split: Option<split::SplitInfo>,
 }
 
-/// What a plan computes more than once.
+/// What a plan computes more than once or moves to the file.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Recompute {
     /// How many nodes run again.
     pub nodes: usize,
     /// The time of the step as estimated, 0 where nothing was estimated.
     pub seconds: f64,
-    /// Of which for running again.
+    /// Of which for running again and for waiting for the file.
     pub extra_seconds: f64,
+    /// The time with a hundredth of that of all transfers: what plans are compared by.
+    pub score: f64,
+    /// A time that every plan within the limit takes, as estimated.
+    pub bound: f64,
+    /// How many values are written or read.
+    pub transfers: usize,
+    /// Bytes written to the file in a step.
+    pub written: u64,
+    /// Bytes read from the file in a step.
+    pub read: u64,
 }
 
 /// Why there is no plan.
@@ -204,13 +241,17 @@ pub enum PlanError {
     },
     /// No plan keeps the limit.
     #[error(
-        "the step does not fit in {limit} bytes; the smallest that would do is {smallest}, without recomputing {unlimited}"
+        "the step does not fit in {limit} bytes; the smallest that would do is {smallest}, without a limit {unlimited}; {floor_op} alone needs {floor}"
     )]
     DoesNotFit {
         /// The limit of the arena.
         limit: u64,
-        /// The smallest limit for which a plan was found.
+        /// The smallest limit for which a plan was found; it does not depend on the limit asked for.
         smallest: u64,
+        /// What no plan of this graph can do without.
+        floor: u64,
+        /// The op that needs that much, and its layer.
+        floor_op: String,
         /// What the plain plan needs.
         unlimited: u64,
         /// What is alive at the peak of the plain plan.
@@ -221,7 +262,7 @@ pub enum PlanError {
     Unsafe(#[from] Violation),
 }
 
-/// Plans a graph. Under a limit that the plain plan does not keep, values are dropped and computed again.
+/// Plans a graph. Under a limit that the plain plan does not keep, values are dropped and computed again or moved to the file.
 ///
 /// # Errors
 /// When the graph is broken, its states are not in the layout, or no plan keeps the limit.
@@ -229,32 +270,34 @@ pub fn plan(graph: &Graph, state: &StateLayout, options: &Options) -> Result<Pla
     graph.verify()?;
     let graph = fuse::fuse(graph)?;
     let order = schedule::schedule(&graph);
-    let whole = assemble(graph, &order, state, options)?;
-    match options.limit {
-        Some(limit) if whole.arena_bytes > limit => match within(&whole, &order, limit, options, SEARCH_TRIALS)? {
-            Some(plan) => Ok(plan),
-            None => smallest(&whole, &order, limit, options),
-        },
-        _ => Ok(whole),
+    for (value, _) in graph.states() {
+        find_state(&graph, value, state)?;
     }
+    let plan = limit::plan_within(graph, &order, state, options)?;
+    check(&plan.graph, &plan)?;
+    Ok(plan)
 }
 
-/// Trials of the search for a cheaper way to recompute.
-const SEARCH_TRIALS: usize = 60;
-
-/// A plan of a graph whose nodes run in this order.
-fn assemble(graph: Graph, order: &[NodeId], state: &StateLayout, options: &Options) -> Result<Plan, PlanError> {
+/// A plan of a graph whose nodes run in this order, in an arena of at most `limit` bytes if one is found.
+fn assemble(
+    graph: Graph,
+    order: &[NodeId],
+    state: &StateLayout,
+    options: &Options,
+    limit: u64,
+    effort: place::Effort,
+) -> Result<Plan, PlanError> {
     let lives = lifetime::lifetimes(&graph, order, options.threads);
     let sizes: Vec<place::Buffer> =
         lives.buffers.iter().map(|b| place::Buffer { bytes: b.bytes, first: b.first, last: b.last }).collect();
-    let placement = place::place(&sizes, options.effort);
+    let placement = place::place_within(&sizes, limit, effort);
 
     let mut places = Vec::with_capacity(lives.homes.len());
-    for home in &lives.homes {
+    for (home, inside) in lives.homes.iter().zip(&lives.offsets) {
         places.push(match home {
             None => None,
-            Some(Home::Buffer(b)) => Some(Place::Arena(placement.offsets[*b])),
-            Some(Home::State(value)) => Some(Place::State(find_state(&graph, *value, state)?)),
+            Some(Home::Buffer(b)) => Some(Place::Arena(placement.offsets[*b] + inside)),
+            Some(Home::State(value)) => Some(Place::State(find_state(&graph, *value, state)? + inside)),
         });
     }
     let workspace = |step: usize| {
@@ -263,7 +306,7 @@ fn assemble(graph: Graph, order: &[NodeId], state: &StateLayout, options: &Optio
     };
     let instructions =
         order.iter().enumerate().map(|(i, &node)| Instruction { node, workspace: workspace(i) }).collect();
-    let plan = Plan {
+    Ok(Plan {
         instructions,
         places,
         buffers: lives.buffers.into_iter().zip(placement.offsets).collect(),
@@ -273,58 +316,18 @@ fn assemble(graph: Graph, order: &[NodeId], state: &StateLayout, options: &Optio
         threads: options.threads,
         recomputed: Recompute::default(),
         file_bytes: state.file_bytes(),
+        split: None,
         graph,
-    };
-    check(&plan.graph, &plan)?;
-    Ok(plan)
+    })
 }
 
-/// A plan that keeps a limit by recomputing, if one is found.
-fn within(
-    whole: &Plan,
-    order: &[NodeId],
-    limit: u64,
-    options: &Options,
-    trials: usize,
-) -> Result<Option<Plan>, PlanError> {
-    let mut target = limit;
-    // What is packed is a little higher than what is alive: the difference is taken off, a few times.
-    for _ in 0..6 {
-        let Some(again) = remat::recompute(&whole.graph, order, target, options, trials)? else {
-            return Ok(None);
-        };
-        let recomputed = Recompute { nodes: again.repeats, seconds: again.seconds, extra_seconds: again.extra_seconds };
-        let plan = Plan { recomputed, ..assemble(again.graph, &again.order, &whole.state, options)? };
-        if plan.arena_bytes <= limit {
-            return Ok(Some(plan));
-        }
-        target = target.saturating_sub(plan.arena_bytes - limit);
-    }
-    Ok(None)
-}
-
-/// The refusal, with the smallest limit for which a plan was found. Should the search come upon a plan that keeps the limit
-/// after all, that plan.
-fn smallest(whole: &Plan, order: &[NodeId], limit: u64, options: &Options) -> Result<Plan, PlanError> {
-    let mut works = whole.arena_bytes;
-    let mut fails = limit;
-    while works > fails && works - fails > (works / 512).max(4096) {
-        let middle = fails + (works - fails) / 2;
-        match within(whole, order, middle, options, 0)? {
-            Some(plan) if plan.arena_bytes <= limit => return Ok(plan),
-            Some(plan) => works = plan.arena_bytes,
-            None => fails = middle,
-        }
-    }
-    Err(PlanError::DoesNotFit { limit, smallest: works, unlimited: whole.arena_bytes, peak: Box::new(explain(whole)) })
-}
-
+/// Where a state is, in memory or in the file.
 fn find_state(graph: &Graph, value: plimsoll_graph::Value, layout: &StateLayout) -> Result<u64, PlanError> {
     let plimsoll_graph::Source::State { name } = &graph.value(value).source else {
         unreachable!("only states live in states");
     };
     let found = *graph.ty(value);
-    match layout.get(name) {
+    match layout.get(name).or_else(|| layout.in_file(name)) {
         Some((offset, ty)) if ty == found => Ok(offset),
         other => {
             let expected = other.map_or("absent".to_owned(), |(_, ty)| ty.to_string());

@@ -48,6 +48,8 @@ pub struct Buffer {
 pub struct Lifetimes {
     /// By value; `None` for values that are neither computed nor read.
     pub homes: Vec<Option<Home>>,
+    /// By value: where in its home it begins, in bytes.
+    pub offsets: Vec<u64>,
     /// The buffers.
     pub buffers: Vec<Buffer>,
     /// By step: the buffer of its workspace.
@@ -58,7 +60,12 @@ pub struct Lifetimes {
 pub fn lifetimes(graph: &Graph, order: &[NodeId], threads: usize) -> Lifetimes {
     let n_values = graph.values().len();
     let last_use = last_uses(graph, order);
-    let mut all = Lifetimes { homes: vec![None; n_values], buffers: Vec::new(), workspaces: Vec::new() };
+    let mut all = Lifetimes {
+        homes: vec![None; n_values],
+        offsets: vec![0; n_values],
+        buffers: Vec::new(),
+        workspaces: Vec::new(),
+    };
     for (value, info) in graph.values() {
         all.homes[value.0 as usize] = match info.source {
             Source::State { .. } => Some(Home::State(value)),
@@ -83,6 +90,8 @@ pub fn lifetimes(graph: &Graph, order: &[NodeId], threads: usize) -> Lifetimes {
             let home = if node.op.is_view() || changed.is_some() {
                 let from = node.inputs[changed.unwrap_or(0)];
                 let home = all.homes[from.0 as usize].expect("inputs have homes");
+                let inside = if node.op.is_view() { node.op.view_offset(&types) as u64 } else { 0 };
+                all.offsets[output.0 as usize] = all.offsets[from.0 as usize] + inside;
                 if let Home::Buffer(b) = home {
                     all.buffers[b].values.push(output);
                 }

@@ -59,6 +59,39 @@ fn ten_thousand_ops() {
     check_scale(1100, 30.0);
 }
 
+#[track_caller]
+fn check_limit(blocks: usize, part: f64, seconds: f64) {
+    let g = training_step(blocks);
+    let state = StateLayout::new(g.states().map(|(v, n)| (n, *g.ty(v))));
+    let whole = plan(&g, &state, &Options::default()).unwrap();
+    let limit = (whole.arena_bytes as f64 * part) as u64;
+    for spill in [false, true] {
+        let start = Instant::now();
+        let planned = plan(&g, &state, &Options { limit: Some(limit), spill, ..Options::default() }).unwrap();
+        let took = start.elapsed().as_secs_f64();
+        let r = planned.recomputed;
+        let gap = planned.arena_bytes as f64 / planned.live_bytes as f64 - 1.0;
+        println!(
+            "{} instructions, {part} of the arena, spill {spill}: {took:.2} s, {:.2} % more time, {:.2} % above the live set",
+            whole.instructions.len(),
+            100.0 * r.extra_seconds / (r.seconds - r.extra_seconds),
+            100.0 * gap
+        );
+        assert!(planned.arena_bytes <= limit);
+        assert!(took < seconds, "{took} s");
+    }
+}
+
+#[test]
+fn a_thousand_ops_under_a_limit() {
+    check_limit(110, 0.5, 20.0);
+}
+
+#[test]
+fn ten_thousand_ops_under_a_limit() {
+    check_limit(720, 0.5, 120.0);
+}
+
 #[test]
 fn the_same_graph_gives_the_same_plan() {
     let g = training_step(20);

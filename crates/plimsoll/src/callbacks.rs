@@ -41,7 +41,10 @@ pub trait Training {
     /// Overrides the optimizer's schedule from the next step on.
     fn set_learning_rate(&mut self, rate: f64);
     /// Copies of all weights and statistics.
-    fn current_weights(&self) -> Vec<(String, Tensor)>;
+    ///
+    /// # Errors
+    /// When those that live in a file cannot be read.
+    fn current_weights(&self) -> Result<Vec<(String, Tensor)>, Error>;
     /// Sets weights and statistics.
     ///
     /// # Errors
@@ -58,6 +61,11 @@ pub trait Training {
 
 /// Something that is told about the progress of `fit`, and can stop it.
 pub trait Callback {
+    /// How many copies of all weights and statistics it keeps: their memory is reserved before training.
+    fn copies_of_weights(&self) -> usize {
+        0
+    }
+
     /// Training begins: so many epochs of so many steps.
     ///
     /// # Errors
@@ -217,9 +225,15 @@ impl EarlyStopping {
 }
 
 impl Callback for EarlyStopping {
+    fn copies_of_weights(&self) -> usize {
+        self.restore_best as usize
+    }
+
     fn on_epoch_end(&mut self, training: &mut dyn Training, _: usize, logs: &Logs) -> Result<ControlFlow<()>, Error> {
         if self.watch.see(logs)? && self.restore_best {
-            self.best_weights = training.current_weights();
+            // The old ones go first, so that there are never two copies.
+            self.best_weights.clear();
+            self.best_weights = training.current_weights()?;
         }
         Ok(if self.watch.waited > self.patience { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }

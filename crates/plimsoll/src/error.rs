@@ -1,6 +1,6 @@
 //! What can go wrong, for the user.
 
-use crate::trainer::WouldNotFit;
+use crate::trainer::{HostTooSmall, MemoryGrew, WouldNotFit};
 use plimsoll_exec::ExecError;
 use plimsoll_graph::GraphError;
 use plimsoll_plan::PlanError;
@@ -34,6 +34,12 @@ pub enum Error {
     /// The memory limit cannot be kept. Nothing was run.
     #[error("{0}")]
     WouldNotFit(Box<WouldNotFit>),
+    /// The host does not have the memory that the limit allows. Nothing was run.
+    #[error("{0}")]
+    HostTooSmall(Box<HostTooSmall>),
+    /// Something else in the process took memory, up to the limit.
+    #[error("{0}")]
+    MemoryGrew(Box<MemoryGrew>),
     /// The loss is no number any more.
     #[error(
         "the loss is {loss} at step {step} of epoch {epoch}; {source_of_it} is the first that is not finite. Nothing was \

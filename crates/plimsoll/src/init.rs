@@ -54,14 +54,33 @@ pub enum Initializer {
 impl Initializer {
     /// Fills `out`, the elements of a weight of this shape.
     pub fn fill(&self, seed: u64, name: &str, shape: &Shape, out: &mut [f32]) {
+        self.fill_part(seed, name, shape, 0, out);
+        if *self == Initializer::Orthogonal {
+            orthogonalize(out, shape);
+        }
+    }
+
+    /// The elements of a weight of this shape, to be had part by part.
+    pub fn parts(&self, seed: u64, name: &str, shape: &Shape) -> Parts<'_> {
+        let whole = (*self == Initializer::Orthogonal).then(|| {
+            let mut whole = vec![0.0; shape.elements()];
+            self.fill(seed, name, shape, &mut whole);
+            whole
+        });
+        Parts { initializer: self, seed, name: name.to_owned(), shape: *shape, whole }
+    }
+
+    /// Fills `out`, the elements from `start`; those of orthogonal matrices before they are made so.
+    fn fill_part(&self, seed: u64, name: &str, shape: &Shape, start: usize, out: &mut [f32]) {
         let key = Key { seed, step: 0, stream: hash(name) };
         let (fan_in, fan_out) = fans(shape);
+        let draw = |out: &mut [f32], distribution| random::fill_f32(distribution, key, start as u64, out);
         let uniform = |out: &mut [f32], low: f64, high: f64| {
-            random::fill_f32(Distribution::Uniform, key, 0, out);
+            draw(out, Distribution::Uniform);
             out.iter_mut().for_each(|v| *v = (low + (high - low) * *v as f64) as f32);
         };
         let normal = |out: &mut [f32], distribution: Distribution, std: f64| {
-            random::fill_f32(distribution, key, 0, out);
+            draw(out, distribution);
             out.iter_mut().for_each(|v| *v = (*v as f64 * std) as f32);
         };
         // Cutting at two standard deviations leaves a standard deviation of 0.8796: made good, as in Keras.
@@ -82,12 +101,41 @@ impl Initializer {
             Initializer::HeNormal => truncated(out, 2.0 / fan_in),
             Initializer::LecunUniform => within(out, (3.0 / fan_in).sqrt()),
             Initializer::LecunNormal => truncated(out, 1.0 / fan_in),
-            Initializer::Orthogonal => {
-                random::fill_f32(Distribution::Normal, key, 0, out);
-                orthogonalize(out, shape);
-            }
-            Initializer::Values(tensor) => out.iter_mut().zip(tensor.to_f64()).for_each(|(o, v)| *o = v as f32),
+            Initializer::Orthogonal => draw(out, Distribution::Normal),
+            Initializer::Values(tensor) => copy_part(tensor, start, out),
         }
+    }
+}
+
+/// The elements of a weight, part by part.
+pub struct Parts<'a> {
+    initializer: &'a Initializer,
+    seed: u64,
+    name: String,
+    shape: Shape,
+    /// All of them, where one cannot be had without the others.
+    whole: Option<Vec<f32>>,
+}
+
+impl Parts<'_> {
+    /// Fills `out` with the elements from `start`.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn fill(&self, start: usize, out: &mut [f32]) {
+        match &self.whole {
+            Some(whole) => out.copy_from_slice(&whole[start..start + out.len()]),
+            None => self.initializer.fill_part(self.seed, &self.name, &self.shape, start, out),
+        }
+    }
+}
+
+/// Copies elements of a tensor from `start`, as numbers; what is beyond its end stays as it is.
+fn copy_part(tensor: &Tensor, start: usize, out: &mut [f32]) {
+    if let Ok(elements) = tensor.as_slice::<f32>() {
+        out.iter_mut().zip(elements.iter().skip(start)).for_each(|(o, v)| *o = *v);
+    } else {
+        out.iter_mut().zip(tensor.to_f64().into_iter().skip(start)).for_each(|(o, v)| *o = v as f32);
     }
 }
 
@@ -130,5 +178,44 @@ fn orthogonalize(out: &mut [f32], shape: &Shape) {
     }
     for v in 0..count {
         (0..length).for_each(|e| out[at(v, e)] = vectors[v][e] as f32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_the_whole() {
+        let shape = Shape::new(&[37, 113]);
+        let values = Tensor::from_f64(plimsoll_tensor::DType::I32, shape, &vec![3.0; 37 * 113]).unwrap();
+        let floats: Vec<f32> = (0..37 * 113).map(|i| i as f32).collect();
+        let all = [
+            Initializer::Zeros,
+            Initializer::Ones,
+            Initializer::Constant(2.5),
+            Initializer::Uniform { low: -1.0, high: 3.0 },
+            Initializer::Normal { std: 2.0 },
+            Initializer::TruncatedNormal { std: 2.0 },
+            Initializer::GlorotUniform,
+            Initializer::GlorotNormal,
+            Initializer::HeUniform,
+            Initializer::HeNormal,
+            Initializer::LecunUniform,
+            Initializer::LecunNormal,
+            Initializer::Orthogonal,
+            Initializer::Values(values),
+            Initializer::Values(Tensor::from_slice(shape, &floats).unwrap()),
+        ];
+        for init in all {
+            let mut whole = vec![f32::NAN; shape.elements()];
+            init.fill(5, "w", &shape, &mut whole);
+            for size in [1, 7, 64, 1000, 4181] {
+                let parts = init.parts(5, "w", &shape);
+                let mut found = vec![f32::NAN; whole.len()];
+                found.chunks_mut(size).enumerate().for_each(|(i, out)| parts.fill(i * size, out));
+                assert_eq!(found, whole, "{init:?} in parts of {size}");
+            }
+        }
     }
 }

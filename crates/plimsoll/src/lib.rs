@@ -17,7 +17,7 @@ pub mod trainer;
 pub mod weights;
 
 pub use error::Error;
-pub use plimsoll_budget::{Bytes, measure};
+pub use plimsoll_budget::{Budget, Bytes, Ledger, Limit, limits, measure};
 pub use plimsoll_graph::{Graph, Value};
 pub use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
 pub use trace::{Mode, Trace};

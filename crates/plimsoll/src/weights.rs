@@ -1,10 +1,12 @@
 //! Weights on disk: safetensors files, written so that a crash leaves the old file or the new one, never half of one.
+//! Tensors are written and read in pieces, so that a file may be larger than the memory that is left.
 
 use crate::error::Error;
-use plimsoll_tensor::{DType, Shape, Tensor};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Writes named tensors to a file: to a temporary name beside it, synced, then renamed.
@@ -12,15 +14,10 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// With the path, when the file cannot be written. A file that was there before is then still whole.
 pub fn save(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Error> {
-    let views: Result<Vec<(&str, TensorView<'_>)>, Error> = tensors
-        .iter()
-        .map(|(name, tensor)| {
-            let view = TensorView::new(to_file(tensor.dtype()), tensor.shape().dims().to_vec(), tensor.bytes());
-            view.map(|v| (name.as_str(), v)).map_err(|e| Error::file(path, format!("'{name}': {e}")))
-        })
-        .collect();
-    let bytes = safetensors::serialize(views?, None).map_err(|e| Error::file(path, e.to_string()))?;
-    replace(path, &bytes).map_err(|e| Error::file(path, e.to_string()))
+    let types: Vec<(&str, TensorType)> = tensors.iter().map(|(name, tensor)| (name.as_str(), *tensor.ty())).collect();
+    write(path, &types, |name, write| {
+        tensors.iter().find(|(n, _)| n == name).map_or(Ok(()), |(_, tensor)| write(tensor.bytes()))
+    })
 }
 
 /// Reads all tensors of a file.
@@ -28,44 +25,169 @@ pub fn save(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Error> {
 /// # Errors
 /// With the path and what is wrong, when the file cannot be read or is not a safetensors file.
 pub fn load(path: &Path) -> Result<Vec<(String, Tensor)>, Error> {
-    let bytes = fs::read(path).map_err(|e| Error::file(path, e.to_string()))?;
-    let file =
-        SafeTensors::deserialize(&bytes).map_err(|e| Error::file(path, format!("is not a safetensors file: {e}")))?;
-    file.tensors()
-        .into_iter()
-        .map(|(name, view)| {
-            let fail = |message: String| Error::file(path, format!("'{name}': {message}"));
-            let dtype = from_file(view.dtype()).ok_or_else(|| fail(format!("{:?} is not supported", view.dtype())))?;
-            let shape = Shape::try_new(view.shape())
-                .ok_or_else(|| fail(format!("{} axes are too many", view.shape().len())))?;
-            let mut tensor = Tensor::zeros(dtype, shape);
-            if tensor.bytes().len() != view.data().len() {
-                return Err(fail(format!(
-                    "holds {} bytes, its shape needs {}",
-                    view.data().len(),
-                    tensor.bytes().len()
-                )));
-            }
-            tensor.bytes_mut().copy_from_slice(view.data());
-            Ok((name, tensor))
-        })
-        .collect()
+    let file = Reader::open(path)?;
+    let tensor = |entry: &Entry| {
+        let mut tensor = Tensor::zeros(entry.ty.dtype, entry.ty.shape);
+        file.read(&entry.name, 0, tensor.bytes_mut())?;
+        Ok((entry.name.clone(), tensor))
+    };
+    file.entries.iter().map(tensor).collect()
 }
 
-fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+/// Writes tensors of these names and types to a file, as [`save`]: `bytes` passes on the bytes of the one it is asked for, in
+/// pieces of any size.
+pub(crate) fn write(
+    path: &Path,
+    tensors: &[(&str, TensorType)],
+    mut bytes: impl FnMut(&str, &mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut order: Vec<&(&str, TensorType)> = tensors.iter().collect();
+    // Types with large elements first, so that all lie at multiples of their size.
+    order.sort_by_key(|(name, ty)| (std::cmp::Reverse(to_file(ty.dtype)), *name));
+    let mut end = 0;
+    let info = |&&(name, ty): &&(&str, TensorType)| {
+        let start = end;
+        end += ty.bytes();
+        let shape = ty.shape.dims().to_vec();
+        (name.to_owned(), TensorInfo { dtype: to_file(ty.dtype), shape, data_offsets: (start, end) })
+    };
+    let infos = order.iter().map(info).collect();
+    let header = Metadata::new(None, infos).map_err(|e| Error::file(path, e.to_string()))?;
+    let mut header = serde_json::to_vec(&header).map_err(|e| Error::file(path, e.to_string()))?;
+    // Spaces, so that the data begins at a multiple of 8.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    replace(path, |file| {
+        let failed = |e: std::io::Error| Error::file(path, e.to_string());
+        file.write_all(&(header.len() as u64).to_le_bytes()).map_err(failed)?;
+        file.write_all(&header).map_err(failed)?;
+        for (name, ty) in order {
+            let mut written = 0;
+            bytes(name, &mut |piece| {
+                written += piece.len();
+                write_through(file, piece).map_err(failed)
+            })?;
+            if written != ty.bytes() {
+                return Err(Error::file(path, format!("'{name}' has {written} bytes, its type {ty} needs others")));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Writes and, where a piece is large, waits until it is on disk and drops it from the page cache, which a control group
+/// counts as ours.
+fn write_through(file: &mut File, piece: &[u8]) -> std::io::Result<()> {
+    const LARGE: usize = 1 << 20;
+    file.write_all(piece)?;
+    if piece.len() >= LARGE {
+        file.sync_data()?;
+        drop_cache(file);
+    }
+    Ok(())
+}
+
+fn drop_cache(file: &File) {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        // SAFETY: advice about a file that is open; it changes no contents.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = file;
+}
+
+/// The most bytes that a header may have: what other readers of such files allow.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// A file of tensors, of which only the names and types have been read.
+pub(crate) struct Reader {
+    path: PathBuf,
+    file: File,
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    name: String,
+    ty: TensorType,
+    /// Where its bytes begin in the file.
+    start: u64,
+}
+
+impl Reader {
+    /// Reads what is in a file, and makes sure that all of it is there.
+    pub fn open(path: &Path) -> Result<Reader, Error> {
+        let failed = |e: std::io::Error| Error::file(path, e.to_string());
+        let broken = |message: String| Error::file(path, format!("is not a safetensors file: {message}"));
+        let mut file = File::open(path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        let mut length = [0; 8];
+        file.read_exact(&mut length).map_err(|_| broken(format!("it has {size} bytes")))?;
+        let length = u64::from_le_bytes(length);
+        if length > MAX_HEADER || length > size - 8 {
+            return Err(broken(format!("a header of {length} bytes in a file of {size}")));
+        }
+        let mut header = vec![0; length as usize];
+        file.read_exact(&mut header).map_err(failed)?;
+        let header: Metadata = serde_json::from_slice(&header).map_err(|e| broken(e.to_string()))?;
+        let whole = 8 + length + header.data_len() as u64;
+        if whole != size {
+            return Err(broken(format!("it has {size} bytes, its header speaks of {whole}")));
+        }
+        let mut entries = Vec::new();
+        for (name, info) in header.tensors() {
+            let fail = |message: String| Error::file(path, format!("'{name}': {message}"));
+            let dtype = from_file(info.dtype).ok_or_else(|| fail(format!("{:?} is not supported", info.dtype)))?;
+            let shape =
+                Shape::try_new(&info.shape).ok_or_else(|| fail(format!("{} axes are too many", info.shape.len())))?;
+            let start = 8 + length + info.data_offsets.0 as u64;
+            entries.push(Entry { name, ty: TensorType::new(dtype, shape), start });
+        }
+        entries.sort_by_key(|e| e.start);
+        Ok(Reader { path: path.to_owned(), file, entries })
+    }
+
+    /// The names of the tensors.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|e| e.name.as_str())
+    }
+
+    /// The type of a tensor, if it is there.
+    pub fn ty(&self, name: &str) -> Option<TensorType> {
+        self.entries.iter().find(|e| e.name == name).map(|e| e.ty)
+    }
+
+    /// Reads bytes of a tensor, from `at`.
+    pub fn read(&self, name: &str, at: usize, bytes: &mut [u8]) -> Result<(), Error> {
+        let fail = |message: String| Error::file(&self.path, format!("'{name}': {message}"));
+        let entry = self.entries.iter().find(|e| e.name == name).ok_or_else(|| fail("is not there".into()))?;
+        if at + bytes.len() > entry.ty.bytes() {
+            return Err(fail(format!("has {} bytes, not {}", entry.ty.bytes(), at + bytes.len())));
+        }
+        self.file.read_exact_at(bytes, entry.start + at as u64).map_err(|e| fail(e.to_string()))?;
+        if entry.ty.dtype == DType::Bool && bytes.iter().any(|&b| b > 1) {
+            return Err(fail("has a bool that is neither 0 nor 1".into()));
+        }
+        Ok(())
+    }
+}
+
+fn replace(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), Error>) -> Result<(), Error> {
+    let failed = |e: std::io::Error| Error::file(path, e.to_string());
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder.to_owned(),
         _ => PathBuf::from("."),
     };
-    let mut name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_owned();
+    let mut name = path.file_name().ok_or_else(|| failed(std::io::ErrorKind::InvalidInput.into()))?.to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let temporary = folder.join(name);
     let write = || {
-        let mut file = File::create(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        File::open(&folder)?.sync_all()
+        let mut file = File::create(&temporary).map_err(failed)?;
+        fill(&mut file)?;
+        file.sync_all().map_err(failed)?;
+        drop_cache(&file);
+        fs::rename(&temporary, path).map_err(failed)?;
+        File::open(&folder).and_then(|f| f.sync_all()).map_err(failed)
     };
     write().inspect_err(|_| {
         // The old file is untouched; what was begun goes.
@@ -107,12 +229,54 @@ mod tests {
         let tensors = vec![
             ("a/kernel".to_owned(), Tensor::from_slice([2, 2], &[1.0f32, -0.0, f32::INFINITY, 4.0]).unwrap()),
             ("b".to_owned(), Tensor::from_slice([3], &[1i64, 2, 3]).unwrap()),
+            ("c \"quoted\\\" \u{1} ü".to_owned(), Tensor::from_slice([1], &[7u8]).unwrap()),
+            ("d".to_owned(), Tensor::from_slice::<f32>([0, 4], &[]).unwrap()),
         ];
         save(&path, &tensors).unwrap();
         let mut back = load(&path).unwrap();
         back.sort_by(|a, b| a.0.cmp(&b.0));
         assert_eq!(back, tensors);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no temporary file is left");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_format_s_own_writer() {
+        let folder = folder("bytes");
+        let path = folder.join("w.safetensors");
+        let tensors: Vec<(String, Tensor)> = vec![
+            ("b".to_owned(), Tensor::from_slice([3], &[1u8, 2, 3]).unwrap()),
+            ("c/d".to_owned(), Tensor::from_slice([2, 1], &[1.5f32, 2.5]).unwrap()),
+            ("a".to_owned(), Tensor::from_slice([1, 1, 1], &[7.5f32]).unwrap()),
+            ("e".to_owned(), Tensor::from_slice([], &[-1i64]).unwrap()),
+            ("\"f\"".to_owned(), Tensor::zeros(DType::Bool, [0, 4])),
+        ];
+        save(&path, &tensors).unwrap();
+        let views = tensors.iter().map(|(name, t)| {
+            let shape = t.shape().dims().to_vec();
+            (name, safetensors::tensor::TensorView::new(to_file(t.dtype()), shape, t.bytes()).unwrap())
+        });
+        assert_eq!(fs::read(&path).unwrap(), safetensors::serialize(views, None).unwrap());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_writer_that_fails_leaves_the_old_file() {
+        let folder = folder("fails");
+        let path = folder.join("w.safetensors");
+        let old = vec![("w".to_owned(), Tensor::from_slice([2], &[1.0f32, 2.0]).unwrap())];
+        save(&path, &old).unwrap();
+        let types = [("w", *old[0].1.ty())];
+        assert!(write(&path, &types, |_, piece| piece(&[0; 4])).unwrap_err().to_string().contains("has 4 bytes"));
+        assert!(write(&path, &types, |_, _| Err(Error::config("disk", "fails"))).is_err());
+        assert_eq!(load(&path).unwrap(), old);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no temporary file is left");
+        // Cut short anywhere, the file is refused.
+        let bytes = fs::read(&path).unwrap();
+        for n in 0..bytes.len() {
+            fs::write(&path, &bytes[..n]).unwrap();
+            assert!(load(&path).unwrap_err().to_string().contains("is not a safetensors file"), "{n} bytes");
+        }
         fs::remove_dir_all(folder).unwrap();
     }
 

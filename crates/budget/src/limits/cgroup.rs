@@ -12,6 +12,10 @@ use std::path::{Path, PathBuf};
 /// Version 1 writes "no limit" as the largest page count, about 2^63 whatever the size of a page.
 const NO_LIMIT: u64 = 1 << 62;
 
+/// What the kernel charges a group beyond the memory of its processes: stacks of its own and batches that each core takes
+/// ahead. A plan has room for it.
+const KERNEL_BATCHES: Bytes = Bytes::mib(1);
+
 pub(super) fn bounds(host: &Host, own: &Usage) -> Vec<Bound> {
     let groups = host.read("proc/self/cgroup").unwrap_or_default();
     let mounts = host.read("proc/self/mountinfo").unwrap_or_default();
@@ -57,6 +61,14 @@ impl Version {
         match self {
             Version::One => "memory.usage_in_bytes",
             Version::Two => "memory.current",
+        }
+    }
+
+    /// The line of `memory.stat` that counts shared memory, which stays when its maker is gone.
+    fn shared_line(&self) -> &'static str {
+        match self {
+            Version::One => "total_shmem",
+            Version::Two => "shmem",
         }
     }
 
@@ -162,9 +174,23 @@ fn read_limit(host: &Host, file: &Path) -> Option<Bytes> {
 
 /// What a group holds besides this process, without the cached files that the kernel would drop first.
 fn held_by_others(host: &Host, own: &Usage, directory: &Path, version: &Version) -> Bytes {
+    let figure = |name: &str| Bytes(stat(host, directory, name).unwrap_or(0));
+    if alone(host, directory) {
+        // What earlier members left behind goes when it is needed, but for shared memory.
+        return figure(version.shared_line());
+    }
     let held: u64 = read(host, &directory.join(version.usage_file())).and_then(|s| s.trim().parse().ok()).unwrap_or(0);
-    let cache = stat(host, directory, version.cache_line()).unwrap_or(0);
-    Bytes(held).saturating_sub(Bytes(cache)).saturating_sub(own.resident)
+    let ours = own.resident + own.page_tables + KERNEL_BATCHES;
+    Bytes(held).saturating_sub(figure(version.cache_line())).saturating_sub(ours)
+}
+
+/// Whether this process is the only one in a group, and no group is below it.
+fn alone(host: &Host, directory: &Path) -> bool {
+    let members = read(host, &directory.join("cgroup.procs")).unwrap_or_default();
+    let Ok(mut below) = std::fs::read_dir(host.path(directory.strip_prefix("/").unwrap_or(directory))) else {
+        return false;
+    };
+    members.lines().count() == 1 && !below.any(|entry| entry.is_ok_and(|e| e.file_type().is_ok_and(|t| t.is_dir())))
 }
 
 /// The figure on the line of `memory.stat` that begins with `name`.

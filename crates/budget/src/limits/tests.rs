@@ -64,16 +64,16 @@ fn v2_takes_every_group_up_to_the_root() {
         &[
             ("proc/self/cgroup", "0::/user.slice/job.scope\n"),
             ("proc/self/mountinfo", V2_MOUNT),
-            ("sys/fs/cgroup/user.slice/memory.max", "2000000\n"),
-            ("sys/fs/cgroup/user.slice/memory.high", "1500000\n"),
-            ("sys/fs/cgroup/user.slice/memory.current", "700000\n"),
+            ("sys/fs/cgroup/user.slice/memory.max", "4000000\n"),
+            ("sys/fs/cgroup/user.slice/memory.high", "3500000\n"),
+            ("sys/fs/cgroup/user.slice/memory.current", "1748576\n"),
             ("sys/fs/cgroup/user.slice/memory.stat", "anon 600000\ninactive_file 100000\nactive_file 1\n"),
             ("sys/fs/cgroup/user.slice/job.scope/memory.max", "max\n"),
             ("sys/fs/cgroup/user.slice/job.scope/memory.high", "max\n"),
         ],
         &[
-            "cgroup v2 2000000 1400000 /sys/fs/cgroup/user.slice/memory.max",
-            "cgroup v2 1500000 900000 /sys/fs/cgroup/user.slice/memory.high",
+            "cgroup v2 4000000 3400000 /sys/fs/cgroup/user.slice/memory.max",
+            "cgroup v2 3500000 2900000 /sys/fs/cgroup/user.slice/memory.high",
         ],
     );
 }
@@ -85,11 +85,29 @@ fn what_we_hold_ourselves_is_usable() {
             ("proc/self/status", STATUS),
             ("proc/self/cgroup", "0::/a\n"),
             ("proc/self/mountinfo", V2_MOUNT),
-            ("sys/fs/cgroup/a/memory.max", "1048576\n"),
-            ("sys/fs/cgroup/a/memory.current", "204800\n"),
+            ("sys/fs/cgroup/a/memory.max", "4194304\n"),
+            // We hold 112 KiB, page tables included; 1 MiB may be the kernel's; the rest is somebody else's.
+            ("sys/fs/cgroup/a/memory.current", "2097152\n"),
         ],
-        &["cgroup v2 1048576 946176 /sys/fs/cgroup/a/memory.max"],
+        &["cgroup v2 4194304 3260416 /sys/fs/cgroup/a/memory.max"],
     );
+}
+
+#[test]
+fn a_group_of_our_own_is_ours_but_for_shared_memory() {
+    let files = [
+        ("proc/self/status", STATUS),
+        ("proc/self/cgroup", "0::/a\n"),
+        ("sys/fs/cgroup/a/memory.max", "4194304\n"),
+        ("sys/fs/cgroup/a/memory.current", "3145728\n"),
+        ("sys/fs/cgroup/a/memory.stat", "anon 1\nshmem 4096\n"),
+        ("sys/fs/cgroup/a/cgroup.procs", "17\n"),
+    ];
+    check_bounds(&files, &["cgroup v2 4194304 4190208 /sys/fs/cgroup/a/memory.max"]);
+    // With a second member what is held may be its.
+    let mut two = files;
+    two[5].1 = "17\n18\n";
+    check_bounds(&two, &["cgroup v2 4194304 2211840 /sys/fs/cgroup/a/memory.max"]);
 }
 
 #[test]
@@ -100,7 +118,7 @@ fn v1_takes_every_group_and_knows_no_limit() {
             ("proc/self/mountinfo", V1_MOUNTS),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", NONE_V1),
             ("sys/fs/cgroup/memory/docker/memory.limit_in_bytes", "800000\n"),
-            ("sys/fs/cgroup/memory/docker/memory.usage_in_bytes", "500000\n"),
+            ("sys/fs/cgroup/memory/docker/memory.usage_in_bytes", "1548576\n"),
             ("sys/fs/cgroup/memory/docker/memory.stat", "inactive_file 1\ntotal_inactive_file 200000\n"),
             ("sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "900000\n"),
             ("sys/fs/cgroup/memory/docker/abc/memory.stat", "hierarchical_memory_limit 800000\n"),
@@ -213,10 +231,10 @@ fn slurm_grants_in_mib() {
     assert!(bounds(&[("SLURM_MEM_PER_NODE", "much")]).is_empty());
 }
 
-/// A host with 1000 KiB free and a group limit of 800 KiB.
+/// A host with 2000 KiB free and a group limit of 800 KiB.
 fn small_host() -> Tree {
     Tree::new(&[
-        ("proc/meminfo", "MemTotal: 5000 kB\nMemAvailable:     1000 kB\n"),
+        ("proc/meminfo", "MemTotal: 5000 kB\nMemAvailable:     2000 kB\n"),
         ("proc/self/cgroup", "0::/a\n"),
         ("proc/self/mountinfo", V2_MOUNT),
         ("sys/fs/cgroup/a/memory.max", "819200\n"),
@@ -227,13 +245,17 @@ fn small_host() -> Tree {
 fn nothing_wanted_takes_the_lowest_bound_less_a_margin() {
     let tree = small_host();
     let limits = tree.host().limits(None).unwrap();
-    assert_eq!(limits.limit, Some(Bytes(819_200 * 95 / 100)));
+    assert_eq!(limits.limit, Some(Bytes(819_200 * 98 / 100)));
     assert_eq!(limits.binding().unwrap().to_string(), "800 KiB (cgroup v2, /sys/fs/cgroup/a/memory.max)");
     assert_eq!((limits.wanted, limits.shortfall()), (None, Bytes::ZERO));
 
-    let only_free = Tree::new(&[("proc/meminfo", "MemAvailable: 1000 kB\n")]);
+    let only_free = Tree::new(&[("proc/meminfo", "MemAvailable: 1000000 kB\n")]);
     let limits = only_free.host().limits(None).unwrap();
-    assert_eq!(limits.limit, Some(Bytes::kib(900)));
+    assert_eq!(limits.limit, Some(Bytes::kib(900_000)));
+    // Little memory: 64 MiB stay free, or half.
+    let little = |kib: u64| Tree::new(&[("proc/meminfo", &format!("MemAvailable: {kib} kB\n"))]);
+    assert_eq!(little(200 << 10).host().limits(None).unwrap().limit, Some(Bytes::mib(136)));
+    assert_eq!(little(100).host().limits(None).unwrap().limit, Some(Bytes::kib(50)));
     assert_eq!(limits.binding().unwrap().source, Source::MemAvailable);
 
     let limits = Tree::new(&[]).host().limits(None).unwrap();
@@ -242,15 +264,15 @@ fn nothing_wanted_takes_the_lowest_bound_less_a_margin() {
 
 #[test]
 fn the_margin_can_decide_which_bound_is_lowest() {
-    // 980 less 5 % is more than 1000 less 10 %.
+    // 980 less 2 % is more than 1000 less 10 %.
     let tree = Tree::new(&[
-        ("proc/meminfo", "MemAvailable: 1000 kB\n"),
+        ("proc/meminfo", "MemAvailable: 1000000 kB\n"),
         ("proc/self/cgroup", "0::/a\n"),
-        ("sys/fs/cgroup/a/memory.max", "1003520\n"),
+        ("sys/fs/cgroup/a/memory.max", "1003520000\n"),
     ]);
     let limits = tree.host().limits(None).unwrap();
     assert_eq!(limits.binding().unwrap().source, Source::MemAvailable);
-    assert_eq!(limits.limit, Some(Bytes::kib(900)));
+    assert_eq!(limits.limit, Some(Bytes::kib(900_000)));
 }
 
 #[test]
@@ -280,7 +302,8 @@ fn the_variable_counts_when_the_user_is_silent() {
     assert_eq!(limits.limit, Some(Bytes::kib(300)));
     assert_eq!(limits.binding().unwrap().to_string(), "300 KiB (environment, PLIMSOLL_MEMORY_LIMIT)");
     assert_eq!(host.limits(Some(Bytes::kib(400).into())).unwrap().limit, Some(Bytes::kib(400)));
-    assert!(tree.host().with_variable(VARIABLE, "lots").limits(None).is_err());
+    let bad = tree.host().with_variable(VARIABLE, "lots").limits(None).unwrap_err().to_string();
+    assert!(bad.contains("PLIMSOLL_MEMORY_LIMIT") && bad.contains("lots"), "{bad}");
     let unlimited = tree.host().with_variable(VARIABLE, "none").limits(None).unwrap();
     assert_eq!((unlimited.limit, unlimited.bounds.len()), (None, 2));
 }

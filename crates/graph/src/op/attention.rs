@@ -1,14 +1,16 @@
 //! Scaled dot-product attention, without a score matrix in memory.
 
-use super::{Backward, Cost, Io, OpDef, Reference, Types, expect_floats, expect_inputs};
+use super::{Backward, Cost, Io, OpDef, Reference, Sliced, Types, expect_floats, expect_inputs};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
 use crate::{match_float, op_attrs};
 use plimsoll_kernels::attention::{self as kernels, Dropout, Heads, HeadsMut, Mask, MaskView};
+use plimsoll_kernels::gemm::Packing;
 use plimsoll_kernels::math::Float;
 use plimsoll_kernels::random::Key;
 use plimsoll_tensor::{DType, Element, Shape, TensorType};
+use std::sync::Arc;
 
 /// `y = softmax(scale * q k^T + mask) v` for each sample and head, and the log-sum-exp of each query's scores.
 ///
@@ -31,9 +33,11 @@ pub struct Attention {
     pub dropout: f64,
     /// Names the random numbers of the dropout.
     pub stream: u32,
+    /// The place of the first sample in the whole batch, where this is a slice: the random numbers go by it.
+    pub first_sample: usize,
 }
 
-op_attrs!(Attention = "attention" { scale, causal, packed, mask, dropout, stream });
+op_attrs!(Attention = "attention" { scale, causal, packed, mask, dropout, stream, first_sample });
 
 /// The gradient of [`Attention`] in queries, keys and values.
 ///
@@ -55,9 +59,11 @@ pub struct AttentionGrad {
     pub dropout: f64,
     /// Names the random numbers of the dropout.
     pub stream: u32,
+    /// The place of the first sample in the whole batch, where this is a slice: the random numbers go by it.
+    pub first_sample: usize,
 }
 
-op_attrs!(AttentionGrad = "attention_grad" { scale, causal, packed, lse, mask, dropout, stream });
+op_attrs!(AttentionGrad = "attention_grad" { scale, causal, packed, lse, mask, dropout, stream, first_sample });
 
 /// What both ops compute with.
 #[derive(Clone, Copy)]
@@ -67,6 +73,7 @@ struct Form {
     packed: bool,
     dropout: f64,
     stream: u32,
+    first_sample: usize,
 }
 
 impl Form {
@@ -77,10 +84,10 @@ impl Form {
 
     /// The kernel's sizes.
     fn sizes(self, inputs: &[TensorType]) -> Result<kernels::Attention, String> {
-        let Form { scale, causal, packed, .. } = self;
+        let Form { scale, causal, packed, first_sample, .. } = self;
         // The key is a value, known only at run time.
         let unknown = Key { seed: 0, step: 0, stream: self.stream };
-        let dropout = (self.dropout > 0.0).then_some(Dropout { rate: self.dropout, key: unknown, first_sample: 0 });
+        let dropout = (self.dropout > 0.0).then_some(Dropout { rate: self.dropout, key: unknown, first_sample });
         if packed {
             let &[batch, time, 3, heads, depth] = inputs[0].dims() else {
                 return Err(format!("takes [batch, time, 3, heads, depth], got {}", inputs[0].shape));
@@ -168,10 +175,15 @@ impl Form {
         [y, TensorType::new(dtype, [s.batch, s.heads, s.queries])]
     }
 
+    /// Whether the key of the dropout, the last input, is cut.
+    fn splits_key(self, inputs: &[Split]) -> bool {
+        self.dropout > 0.0 && inputs.last() != Some(&Split::Whole)
+    }
+
     /// How the values relate to the batch, when queries, keys and values (and y, its gradient) are cut along `operands` and
     /// those that are `[batch, heads, queries]` along `rows`. The mask may be whole if all samples share it.
     ///
-    /// With dropout nothing may be cut: a slice would draw other numbers unless it knew its place.
+    /// With dropout only samples may be cut: a slice knows the place of its first.
     fn split(self, operands: &[Split], rows: &[Split], mask: Option<(Split, &TensorType)>) -> [Split; 2] {
         // Where the heads stand in an operand.
         let heads = |i: usize| if self.packed && i == 0 { 3 } else { 2 };
@@ -184,10 +196,10 @@ impl Form {
         };
         if all(&|_| Split::Whole, Split::Whole) && mask.is_none_or(|(split, _)| split == Split::Whole) {
             [Split::Whole; 2]
-        } else if self.dropout > 0.0 {
-            [Split::Mixed; 2]
         } else if all(&|_| Split::Axis(0), Split::Axis(0)) && masked(0) {
             [Split::Axis(0); 2]
+        } else if self.dropout > 0.0 {
+            [Split::Mixed; 2]
         } else if all(&|i| Split::Axis(heads(i)), Split::Axis(1)) && masked(1) {
             [Split::Axis(heads(0)), Split::Axis(1)]
         } else {
@@ -238,8 +250,8 @@ fn flops(s: &kernels::Attention, products: u64) -> u64 {
 
 impl Attention {
     fn form(&self) -> Form {
-        let Self { scale, causal, packed, dropout, stream, .. } = *self;
-        Form { scale, causal, packed, dropout, stream }
+        let Self { scale, causal, packed, dropout, stream, first_sample, .. } = *self;
+        Form { scale, causal, packed, dropout, stream, first_sample }
     }
 
     fn mask_place(&self) -> Option<usize> {
@@ -271,6 +283,13 @@ fn operand_types(io: &Io<'_>) -> [TensorType; 3] {
     [0, 1, 2].map(|i| *io.in_ty(i.min(io.inputs().len() - 1)))
 }
 
+fn packing(sizes: &kernels::Attention, dtype: DType) -> Packing {
+    match dtype {
+        DType::F64 => kernels::attention_packing::<f64>(sizes),
+        _ => kernels::attention_packing::<f32>(sizes),
+    }
+}
+
 impl OpDef for Attention {
     fn name(&self) -> &'static str {
         "attention"
@@ -300,8 +319,9 @@ impl OpDef for Attention {
                 b.graph.broadcast(zero, ty.shape)?
             }
         };
-        let Attention { scale, causal, packed, mask, dropout, stream } = *self;
-        let op = AttentionGrad { scale, causal, packed, lse: b.grads[1].is_some(), mask, dropout, stream };
+        let Attention { scale, causal, packed, mask, dropout, stream, first_sample } = *self;
+        let lse = b.grads[1].is_some();
+        let op = AttentionGrad { scale, causal, packed, lse, mask, dropout, stream, first_sample };
         let mut inputs = b.inputs[..operands].to_vec();
         inputs.extend([b.outputs[0], b.outputs[1], dy]);
         inputs.extend(b.grads[1]);
@@ -311,7 +331,15 @@ impl OpDef for Attention {
         Ok(grads)
     }
 
+    fn on_part(&self, slice: &Sliced<'_>) -> Option<Arc<dyn OpDef>> {
+        let first_sample = self.first_sample + slice.range(0)?.start;
+        (self.dropout > 0.0).then(|| Arc::new(Attention { first_sample, ..self.clone() }) as Arc<dyn OpDef>)
+    }
+
     fn split(&self, inputs: &[Split], types: &Types<'_>) -> Vec<Split> {
+        if self.form().splits_key(inputs) {
+            return vec![Split::Mixed; types.outputs.len()];
+        }
         let operands = self.form().operands();
         let mask = self.mask_place().map(|i| (inputs[i], &types.inputs[i]));
         let [first, rows] = self.form().split(&inputs[..operands], &[], mask);
@@ -326,6 +354,10 @@ impl OpDef for Attention {
     fn workspace(&self, types: &Types<'_>, threads: usize) -> usize {
         let s = self.form().sizes_checked(types.inputs);
         kernels::attention_scratch(&s, threads) * types.inputs[0].dtype.size()
+    }
+
+    fn packing(&self, types: &Types<'_>) -> Packing {
+        packing(&self.form().sizes_checked(types.inputs), types.inputs[0].dtype)
     }
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
@@ -348,8 +380,8 @@ impl OpDef for Attention {
 
 impl AttentionGrad {
     fn form(&self) -> Form {
-        let Self { scale, causal, packed, dropout, stream, .. } = *self;
-        Form { scale, causal, packed, dropout, stream }
+        let Self { scale, causal, packed, dropout, stream, first_sample, .. } = *self;
+        Form { scale, causal, packed, dropout, stream, first_sample }
     }
 
     /// Places of y (lse and dy follow), dlse and the mask among the inputs.
@@ -404,7 +436,15 @@ impl OpDef for AttentionGrad {
         Err(GraphError::NoGradient { layer: b.graph.layer().into(), op: "attention_grad", message })
     }
 
+    fn on_part(&self, slice: &Sliced<'_>) -> Option<Arc<dyn OpDef>> {
+        let first_sample = self.first_sample + slice.range(0)?.start;
+        (self.dropout > 0.0).then(|| Arc::new(AttentionGrad { first_sample, ..self.clone() }) as Arc<dyn OpDef>)
+    }
+
     fn split(&self, inputs: &[Split], types: &Types<'_>) -> Vec<Split> {
+        if self.form().splits_key(inputs) {
+            return vec![Split::Mixed; types.outputs.len()];
+        }
         let (at, dlse, mask) = self.places();
         let operands = [&inputs[..=at], &[inputs[at + 2]]].concat();
         let rows: Vec<Split> = [Some(at + 1), dlse].into_iter().flatten().map(|i| inputs[i]).collect();
@@ -420,6 +460,10 @@ impl OpDef for AttentionGrad {
     fn workspace(&self, types: &Types<'_>, threads: usize) -> usize {
         let s = self.form().sizes_checked(types.inputs);
         kernels::attention_grad_scratch(&s, threads) * types.inputs[0].dtype.size()
+    }
+
+    fn packing(&self, types: &Types<'_>) -> Packing {
+        packing(&self.form().sizes_checked(types.inputs), types.inputs[0].dtype)
     }
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
@@ -503,7 +547,7 @@ impl Graph {
         inputs.extend(mask);
         inputs.extend(dropout.map(|(_, key)| key));
         let dropout = dropout.map_or(0.0, |(rate, _)| rate);
-        self.push1(Attention { scale, causal, packed, mask: mask.is_some(), dropout, stream }, &inputs)
+        self.push1(Attention { scale, causal, packed, mask: mask.is_some(), dropout, stream, first_sample: 0 }, &inputs)
     }
 }
 

@@ -1,6 +1,7 @@
 //! One line per case: an op's kernel against its plain definition, its gradient against finite differences, the
-//! workspace it uses against what it promises, its text form, its split rule.
+//! workspace it uses against what it promises, its text form, its split rule, the bits on slices of the batch.
 
+use super::adding::Adding;
 use super::{Io, OpDef, Operand, Part, Reference, Sliced, Types};
 use crate::{Graph, Split, Value, gradients_from, op};
 use plimsoll_kernels::Pool;
@@ -167,70 +168,182 @@ fn check_kernel(op: &Arc<dyn OpDef>, inputs: &[Tensor]) {
     check_split(op, inputs, &want);
 }
 
-/// Cuts the inputs along each axis in two and checks that the split rule's claim about the outputs holds.
+/// Cuts the inputs along each axis and checks that the split rule's claim about the outputs holds, bit for bit with slices
+/// that the op calls exact.
 #[track_caller]
 fn check_split(op: &Arc<dyn OpDef>, inputs: &[Tensor], whole: &[Reference]) {
     let in_types: Vec<TensorType> = inputs.iter().map(|t| *t.ty()).collect();
     let out_types: Vec<TensorType> = whole.iter().map(|r| r.ty).collect();
     let types = Types { inputs: &in_types, outputs: &out_types };
     let refs: Vec<Reference> = inputs.iter().map(Reference::from_tensor).collect();
-    // Every input alone, and all together, along axis 0.
-    let axes = |t: &TensorType| (0..t.shape.rank()).filter(|&a| t.shape[a] == 2 || t.shape[a] == 4).collect::<Vec<_>>();
-    let mut cases: Vec<Vec<Split>> = Vec::new();
-    for (i, ty) in in_types.iter().enumerate() {
-        for a in axes(ty) {
-            let mut case = vec![Split::Whole; inputs.len()];
-            case[i] = Split::Axis(a);
-            cases.push(case);
-        }
-    }
-    if in_types.iter().all(|t| axes(t).contains(&0)) {
-        cases.push(vec![Split::Axis(0); inputs.len()]);
-    }
-    for case in cases {
+    for (case, batch) in cases(&in_types) {
         let claim = op.split(&case, &types);
         assert_eq!(claim.len(), out_types.len(), "{}: one claim per output", op.name());
-        let part = |half: usize| -> Vec<Reference> {
-            let parts: Vec<Reference> = refs.iter().zip(&case).map(|(r, s)| cut(r, *s, half)).collect();
+        let part = |part: Part| -> Vec<Reference> {
+            let parts: Vec<Reference> = refs.iter().zip(&case).map(|(r, s)| cut(r, *s, part)).collect();
             let part_types: Vec<TensorType> = parts.iter().map(|r| r.ty).collect();
-            let halves = Part { start: half, end: half + 1, batch: 2 };
-            let op = op
-                .on_part(&Sliced { part: halves, inputs: &case, outputs: &claim, types: &types })
-                .unwrap_or(op.clone());
+            let slice = Sliced { part, inputs: &case, outputs: &claim, types: &types };
+            let op = op.on_part(&slice).unwrap_or(op.clone());
             let outs = op.infer(&part_types).unwrap_or_else(|e| panic!("{} on a slice: {e}", op.name()));
             op.reference(&parts.iter().collect::<Vec<_>>(), &outs).unwrap()
         };
+        if claim.iter().all(|claim| !matches!(claim, Split::Axis(_) | Split::Partial)) {
+            continue;
+        }
+        let middle = batch.div_ceil(2);
+        let parts = [(0, middle), (middle, batch)].map(|(start, end)| Part { start, end, batch });
+        let results = parts.map(part);
         for (o, claim) in claim.iter().enumerate() {
-            let (Split::Axis(_) | Split::Partial) = claim else { continue };
-            let (first, second) = (part(0), part(1));
-            for (half, got) in [(0, &first[o]), (1, &second[o])] {
-                if let Split::Axis(_) = claim {
-                    let want = cut(&whole[o], *claim, half);
-                    assert_eq!(got.ty, want.ty, "{}: split {case:?} gives {claim:?}", op.name());
-                    check_close(op.name(), &got.data, &want.data, 1e-9);
+            match claim {
+                Split::Axis(_) => {
+                    for (part, result) in parts.iter().zip(&results) {
+                        let want = cut(&whole[o], *claim, *part);
+                        assert_eq!(result[o].ty, want.ty, "{}: split {case:?} gives {claim:?}", op.name());
+                        check_close(op.name(), &result[o].data, &want.data, 1e-9);
+                    }
                 }
+                Split::Partial => {
+                    let sum = results[0][o].data.iter().zip(&results[1][o].data).map(|(a, b)| a + b);
+                    check_close(op.name(), &sum.collect::<Vec<f64>>(), &whole[o].data, 1e-9);
+                }
+                _ => (),
             }
-            if *claim == Split::Partial {
-                let sum: Vec<f64> = first[o].data.iter().zip(&second[o].data).map(|(a, b)| a + b).collect();
-                check_close(op.name(), &sum, &whole[o].data, 1e-9);
-            }
+        }
+        if let Some(slices) = exact_slices(op, &case, &types, batch) {
+            check_bits(op, inputs, &case, batch, &slices);
         }
     }
 }
 
-/// One half of a value along a split axis; the value itself when it is whole.
-fn cut(r: &Reference, split: Split, half: usize) -> Reference {
-    let Split::Axis(axis) = split else { return r.clone() };
-    let (outer, size, inner) = crate::op::reduce::around(&r.ty.shape, axis);
-    let n = size / 2;
-    let mut ty = r.ty;
-    ty.shape.dims_mut()[axis] = n;
-    let mut data = Vec::new();
-    for o in 0..outer {
-        let start = (o * size + half * n) * inner;
-        data.extend_from_slice(&r.data[start..start + n * inner]);
+/// Ways to cut the inputs, with the size of the batch: each input alone along each axis, and any set of inputs whose first
+/// axes have one size along that.
+fn cases(types: &[TensorType]) -> Vec<(Vec<Split>, usize)> {
+    let mut cases = Vec::new();
+    for (i, ty) in types.iter().enumerate() {
+        for (axis, &size) in ty.dims().iter().enumerate() {
+            let mut case = vec![Split::Whole; types.len()];
+            case[i] = Split::Axis(axis);
+            cases.push((case, size));
+        }
     }
-    Reference { ty, data }
+    for set in 1u32..1 << types.len() {
+        let member = |i: usize| set >> i & 1 == 1;
+        let first = |i: usize| types[i].dims().first().copied();
+        let Some(size) = first(set.trailing_zeros() as usize) else { continue };
+        if set.count_ones() > 1 && (0..types.len()).all(|i| !member(i) || first(i) == Some(size)) {
+            let case = (0..types.len()).map(|i| if member(i) { Split::Axis(0) } else { Split::Whole });
+            cases.push((case.collect(), size));
+        }
+    }
+    cases.retain(|(_, size)| *size >= 2);
+    cases
+}
+
+/// Checks that an op on slices of the batch gives the bits of the whole batch, on f32 and f64 inputs of these shapes that
+/// are cut like this. The op must call some slices exact.
+#[track_caller]
+pub fn check_slices(op: &(impl OpDef + Clone), shapes: &[&[usize]], case: &[Split]) {
+    for dtype in [DType::F32, DType::F64] {
+        let inputs: Vec<Tensor> = (0..).zip(shapes).map(|(i, s)| random(dtype, s, i)).collect();
+        check_slices_on(op, &inputs, case);
+    }
+}
+
+/// [`check_slices`] on given inputs.
+#[track_caller]
+pub fn check_slices_on(op: &(impl OpDef + Clone), inputs: &[Tensor], case: &[Split]) {
+    let op: Arc<dyn OpDef> = Arc::new(op.clone());
+    let in_types: Vec<TensorType> = inputs.iter().map(|t| *t.ty()).collect();
+    let outputs = op.infer(&in_types).unwrap();
+    let types = Types { inputs: &in_types, outputs: &outputs };
+    let size = |(split, ty): (&Split, &TensorType)| if let Split::Axis(a) = split { Some(ty.shape[*a]) } else { None };
+    let batch = case.iter().zip(&in_types).find_map(size).expect("an input is cut");
+    let each = op.exact_part(case, &types, batch);
+    let slices = exact_slices(&op, case, &types, batch);
+    let slices = slices.unwrap_or_else(|| panic!("{}: no slices, multiples of {each} of {batch}", op.name()));
+    check_bits(&op, inputs, case, batch, &slices);
+}
+
+/// Ways to cut the batch into slices that the op calls exact: growing ones, and a last one as small as can be. `None` when
+/// the batch cannot be cut.
+fn exact_slices(op: &Arc<dyn OpDef>, case: &[Split], types: &Types<'_>, batch: usize) -> Option<[Vec<usize>; 2]> {
+    let claim = op.split(case, types);
+    if claim.contains(&Split::Mixed) || claim.iter().all(|c| *c == Split::Whole) {
+        return None;
+    }
+    let each = op.exact_part(case, types, batch);
+    if each == 0 || each >= batch {
+        return None;
+    }
+    assert!(op.adds() || !claim.contains(&Split::Partial), "{}: calls slices exact but cannot add", op.name());
+    let mut growing = vec![0];
+    let mut size = each;
+    while growing.last().unwrap() + size < batch {
+        growing.push(growing.last().unwrap() + size);
+        size *= 2;
+    }
+    growing.push(batch);
+    Some([growing, vec![0, (batch - 1) / each * each, batch]])
+}
+
+/// Runs the kernel on the whole batch and on slices between these places, and compares bits.
+#[track_caller]
+fn check_bits(op: &Arc<dyn OpDef>, inputs: &[Tensor], case: &[Split], batch: usize, slices: &[Vec<usize>]) {
+    let in_types: Vec<TensorType> = inputs.iter().map(|t| *t.ty()).collect();
+    let out_types = op.infer(&in_types).unwrap();
+    let types = Types { inputs: &in_types, outputs: &out_types };
+    let claim = op.split(case, &types);
+    let partial: Vec<usize> = (0..claim.len()).filter(|&o| claim[o] == Split::Partial).collect();
+    let whole = run_kernel(op, inputs, 1, None);
+    for (threads, places) in [1, 2].into_iter().flat_map(|t| slices.iter().map(move |s| (t, s))) {
+        let mut sums: Vec<Tensor> = Vec::new();
+        for (i, range) in places.windows(2).enumerate() {
+            let part = Part { start: range[0], end: range[1], batch };
+            let slice = Sliced { part, inputs: case, outputs: &claim, types: &types };
+            let on_slice = op.on_part(&slice).unwrap_or(op.clone());
+            let mut parts: Vec<Tensor> = inputs.iter().zip(case).map(|(t, s)| cut_tensor(t, *s, part)).collect();
+            let results = if i == 0 || partial.is_empty() {
+                run_kernel(&on_slice, &parts, threads, None)
+            } else {
+                let adding: Arc<dyn OpDef> = Arc::new(Adding::new(on_slice, partial.clone()));
+                let in_place = (i % 2 == 0).then_some((parts.len(), partial[0]));
+                parts.extend(sums);
+                run_kernel(&adding, &parts, threads, in_place)
+            };
+            for (o, result) in results.iter().enumerate() {
+                let want = cut_tensor(&whole[o], claim[o], part);
+                let same = claim[o] == Split::Partial || result.bytes() == want.bytes();
+                assert!(same, "{}: {case:?} from {range:?} of {batch}: output {o} has other bits", op.name());
+            }
+            sums = partial.iter().map(|&o| results[o].clone()).collect();
+        }
+        for (&o, sum) in partial.iter().zip(&sums) {
+            let same = sum.bytes() == whole[o].bytes();
+            assert!(same, "{}: {case:?} over {places:?}: the sum {o} has other bits", op.name());
+        }
+    }
+}
+
+/// The part of a value along a split axis; the value itself when it is whole.
+fn cut(r: &Reference, split: Split, part: Part) -> Reference {
+    let data = cut_elements(&r.data, &r.ty, 1, split, part);
+    Reference { ty: part.of(&r.ty, split), data }
+}
+
+/// [`cut`] for a tensor.
+fn cut_tensor(t: &Tensor, split: Split, part: Part) -> Tensor {
+    let ty = part.of(t.ty(), split);
+    let mut result = Tensor::zeros(ty.dtype, ty.shape);
+    result.bytes_mut().copy_from_slice(&cut_elements(t.bytes(), t.ty(), ty.dtype.size(), split, part));
+    result
+}
+
+fn cut_elements<E: Copy>(data: &[E], ty: &TensorType, each: usize, split: Split, part: Part) -> Vec<E> {
+    let Split::Axis(axis) = split else { return data.to_vec() };
+    let (outer, size, inner) = crate::op::reduce::around(&ty.shape, axis);
+    let range = part.along(size);
+    let row = |o: usize| (o * size + range.start) * inner * each..(o * size + range.end) * inner * each;
+    (0..outer).flat_map(|o| &data[row(o)]).copied().collect()
 }
 
 /// Relative error allowed to a kernel of this type.

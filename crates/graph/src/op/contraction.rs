@@ -1,11 +1,11 @@
 //! Contractions: ops that multiply and sum over an axis.
 
-use super::{Backward, Cost, Io, OpDef, Reference, Types, expect_inputs};
+use super::{Backward, Cost, Io, OpDef, Reference, Types, expect_inputs, two_or_more, whole_chunks};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
 use crate::{match_float, op_attrs};
-use plimsoll_kernels::gemm::{self, Into, Mat, MatMut, TILE_ROWS};
+use plimsoll_kernels::gemm::{self, Into, Mat, MatMut, Packing};
 use plimsoll_kernels::math::Float;
 use plimsoll_tensor::{DType, Element, Shape, TensorType, bf16, f16};
 
@@ -124,6 +124,33 @@ impl OpDef for MatMul {
         }]
     }
 
+    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, batch: usize) -> usize {
+        let s = self.sizes(&types.inputs[0], &types.inputs[1]).expect("checked by `infer`");
+        let products = types.inputs[0].shape.rank() - 2;
+        match (inputs[0], inputs[1]) {
+            (Split::Whole, Split::Whole) => 1,
+            // Some of the products, each of which is computed by itself.
+            (Split::Axis(a), Split::Axis(_)) if a < products => 1,
+            (Split::Axis(a), Split::Whole) if a < products && self.transpose_a => 1,
+            // Chunks are those of the batch only where rows are summed over, and halves are rounded after each slice.
+            (Split::Axis(_), Split::Axis(_)) if self.transpose_a && self.workspace(types, 1) == 0 => {
+                whole_chunks(gemm::chunk_terms(s.m, s.n), s.k / batch)
+            }
+            (Split::Axis(_), Split::Axis(_)) => 0,
+            // The size of the result decides about the chunks.
+            _ if self.transpose_a => 0,
+            // One column is computed in the same way for any number of rows, one row not.
+            (Split::Axis(_), _) if s.n == 1 => 1,
+            (Split::Axis(_), _) => two_or_more(s.m / batch, batch),
+            _ if s.m == 1 => 0,
+            _ => two_or_more(s.n / batch, batch),
+        }
+    }
+
+    fn adds(&self) -> bool {
+        true
+    }
+
     fn cost(&self, types: &Types<'_>) -> Cost {
         let s = self.sizes(&types.inputs[0], &types.inputs[1]).expect("checked by `infer`");
         Cost { flops: 2 * (s.batch * s.m * s.k * s.n) as u64, bytes: types.bytes() }
@@ -136,6 +163,14 @@ impl OpDef for MatMul {
                 all.map(|t| (t.elements() * 4).next_multiple_of(64)).sum()
             }
             _ => 0,
+        }
+    }
+
+    fn packing(&self, types: &Types<'_>) -> Packing {
+        let s = self.sizes(&types.inputs[0], &types.inputs[1]).expect("checked by `infer`");
+        match types.outputs[0].dtype {
+            DType::F64 => self.packing_of::<f64>(s),
+            _ => self.packing_of::<f32>(s),
         }
     }
 
@@ -169,9 +204,18 @@ impl OpDef for MatMul {
 }
 
 impl MatMul {
+    /// A product with the rows of both operands summed over is a sum over the batch: in chunks of fixed size.
+    fn chunk(&self, s: Sizes) -> usize {
+        if self.transpose_a { gemm::chunk_terms(s.m, s.n) } else { usize::MAX }
+    }
+
+    fn packing_of<T>(&self, s: Sizes) -> Packing {
+        let tiled = Packing::matmul::<T>(s.m, s.k, s.n, self.chunk(s));
+        if s.batch > 1 { tiled.max(Packing::here::<T>(s.m, s.k, s.n)) } else { tiled }
+    }
+
     fn product<T: Float>(&self, io: &Io<'_>, s: Sizes, a: &[T], b: &[T], c: &mut [T]) {
-        // A product with the rows of both operands summed over is a sum over the batch: in chunks of fixed size.
-        let chunk = if self.transpose_a { TILE_ROWS } else { usize::MAX };
+        let (chunk, into) = (self.chunk(s), io.into());
         let mat_a = |p: usize| {
             let a = &a[p * s.m * s.k..(p + 1) * s.m * s.k];
             if self.transpose_a { Mat::new(a, s.k, s.m).t() } else { Mat::new(a, s.m, s.k) }
@@ -187,13 +231,13 @@ impl MatMul {
             io.pool().run_sized(s.batch, s.batch * s.m * s.k * s.n / 64, &|p, _| {
                 // SAFETY: each task writes its own product.
                 let c = unsafe { out.slice(p * size, size) };
-                gemm::matmul_here(mat_a(p), mat_b(p), MatMut::new(c, s.m, s.n), Into::Overwrite);
+                gemm::matmul_here(mat_a(p), mat_b(p), MatMut::new(c, s.m, s.n), into);
             });
             return;
         }
         for p in 0..s.batch {
             let c = MatMut::new(&mut c[p * size..(p + 1) * size], s.m, s.n);
-            gemm::matmul(io.pool(), mat_a(p), mat_b(p), c, Into::Overwrite, chunk);
+            gemm::matmul(io.pool(), mat_a(p), mat_b(p), c, into, chunk);
         }
     }
 
@@ -207,6 +251,9 @@ impl MatMul {
         let widen = |to: &mut [f32], from: &[H]| to.iter_mut().zip(from).for_each(|(t, f)| *t = f.to_f64() as f32);
         widen(wide_a, a);
         widen(wide_b, b);
+        if io.into() == Into::Add {
+            widen(wide_c, c);
+        }
         self.product(io, s, &wide_a[..a.len()], &wide_b[..b.len()], wide_c);
         c.iter_mut().zip(wide_c).for_each(|(c, w)| *c = H::from_f64(*w as f64));
     }
@@ -250,7 +297,7 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::check::{check_op, check_rejects};
+    use crate::op::check::{check_op, check_rejects, check_slices};
 
     #[test]
     fn all_layouts() {
@@ -270,6 +317,28 @@ mod tests {
         check_op(MatMul::default(), &[&[3, 0], &[0, 2]]);
         check_op(MatMul::default(), &[&[9, 2, 3], &[9, 3, 4]]);
         check_op(MatMul { transpose_a: true, transpose_b: false }, &[&[600, 3], &[600, 2]]);
+    }
+
+    #[test]
+    fn slices_give_the_same_bits() {
+        let axis = |a: usize| Split::Axis(a);
+        let plain = MatMul::default();
+        for rows in [512, 777, 1100] {
+            check_slices(&plain, &[&[rows, 40], &[40, 30]], &[axis(0), Split::Whole]);
+        }
+        check_slices(&plain, &[&[9, 600], &[600, 30]], &[axis(0), Split::Whole]);
+        check_slices(&plain, &[&[300, 600], &[600, 1]], &[axis(0), Split::Whole]);
+        check_slices(&plain, &[&[6, 40, 50], &[50, 8]], &[axis(0), Split::Whole]);
+        check_slices(&plain, &[&[9, 7, 50], &[9, 50, 8]], &[axis(0), axis(0)]);
+        check_slices(&plain, &[&[20, 600], &[600, 9]], &[Split::Whole, axis(1)]);
+        let back = MatMul { transpose_a: false, transpose_b: true };
+        check_slices(&back, &[&[9, 600], &[3, 600]], &[axis(0), Split::Whole]);
+        check_slices(&back, &[&[700, 10], &[20, 10]], &[axis(0), Split::Whole]);
+        let weights = MatMul { transpose_a: true, transpose_b: false };
+        check_slices(&weights, &[&[1100, 30], &[1100, 20]], &[axis(0), axis(0)]);
+        check_slices(&weights, &[&[1100, 30], &[1100, 1]], &[axis(0), axis(0)]);
+        check_slices(&weights, &[&[700, 500], &[700, 300]], &[axis(0), axis(0)]);
+        check_slices(&weights, &[&[3, 200, 5], &[3, 200, 4]], &[axis(1), axis(1)]);
     }
 
     #[test]

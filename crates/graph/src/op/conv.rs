@@ -13,9 +13,9 @@ use crate::graph::{Graph, Value};
 use crate::split::Split;
 use plimsoll_kernels::Pool;
 use plimsoll_kernels::conv::{self, Geometry, naive};
-use plimsoll_kernels::gemm::Into;
+use plimsoll_kernels::gemm::{Into, Packing};
 use plimsoll_kernels::math::Float;
-use plimsoll_tensor::{Shape, TensorType};
+use plimsoll_tensor::{DType, Shape, TensorType};
 
 /// What is fixed about a convolution besides the sizes of image and filter; the lists have one entry per spatial axis.
 ///
@@ -151,11 +151,11 @@ impl FloatKernel for Kernel {
         }
     }
 
-    fn run<T: Float>(&self, pool: &Pool, [a, b]: [&[T]; 2], output: &mut [T], scratch: &mut [T]) {
+    fn run<T: Float>(&self, pool: &Pool, [a, b]: [&[T]; 2], output: &mut [T], into: Into, scratch: &mut [T]) {
         match self.which {
             Which::Forward => conv::forward(pool, &self.sizes, a, b, output, scratch),
             Which::GradInput => conv::grad_input(pool, &self.sizes, a, b, output, scratch),
-            Which::GradFilter => conv::grad_filter(pool, &self.sizes, a, b, output, Into::Overwrite, scratch),
+            Which::GradFilter => conv::grad_filter(pool, &self.sizes, a, b, output, into, scratch),
         }
     }
 
@@ -216,6 +216,11 @@ impl OpDef for Conv {
             (Split::Whole, Split::Axis(a)) if a == last && self.options.groups == 1 => Split::Axis(last),
             _ => Split::Mixed,
         }]
+    }
+
+    fn exact_part(&self, inputs: &[Split], _: &Types<'_>, _: usize) -> usize {
+        // Samples are computed by themselves; the number of channels decides how.
+        (inputs[1] == Split::Whole) as usize
     }
 
     float_kernel_answers!();
@@ -294,6 +299,11 @@ impl OpDef for ConvGradInput {
         }]
     }
 
+    fn exact_part(&self, inputs: &[Split], _: &Types<'_>, _: usize) -> usize {
+        // As for the convolution.
+        (inputs[0] == Split::Whole) as usize
+    }
+
     float_kernel_answers!();
 }
 
@@ -369,6 +379,29 @@ impl OpDef for ConvGradFilter {
         }]
     }
 
+    fn packing(&self, types: &Types<'_>) -> Packing {
+        let sizes = self.kernel(types.inputs).expect("checked by `infer`").sizes;
+        match types.inputs[0].dtype {
+            DType::F64 => conv::grad_filter_packing::<f64>(&sizes),
+            _ => conv::grad_filter_packing::<f32>(&sizes),
+        }
+    }
+
+    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, _: usize) -> usize {
+        // Half precision is rounded after each slice; channels as for the convolution.
+        let exact = matches!(types.outputs[0].dtype, DType::F32 | DType::F64);
+        match inputs {
+            [Split::Axis(0), Split::Axis(0)] if exact => {
+                conv::chunk_samples(&self.kernel(types.inputs).expect("checked by `infer`").sizes)
+            }
+            _ => inputs.iter().all(|s| *s == Split::Whole) as usize,
+        }
+    }
+
+    fn adds(&self) -> bool {
+        true
+    }
+
     float_kernel_answers!();
 }
 
@@ -426,7 +459,7 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::check::{check_op, check_rejects, check_values};
+    use crate::op::check::{check_op, check_rejects, check_slices, check_values};
     use crate::op::spatial::Padding;
     use plimsoll_tensor::DType;
 
@@ -460,6 +493,36 @@ mod tests {
         check_all(options(&[2, 1], &[1, 1, 1, 1], &[1, 1], 2), &[2, 4, 4, 4], &[3, 3, 2, 6]);
         check_all(options(&[1, 1], &[1, 1, 1, 1], &[1, 1], 4), &[2, 4, 5, 4], &[3, 3, 1, 4]);
         check_all(options(&[2, 2], &[0, 0, 0, 0], &[1, 1], 2), &[2, 4, 5, 2], &[2, 2, 1, 4]);
+    }
+
+    #[test]
+    fn slices_give_the_same_bits() {
+        let same = |groups: usize| options(&[1, 1], &[1, 1, 1, 1], &[1, 1], groups);
+        // Blocks, grouped and depthwise ones; patches; one cell, of few pixels, of few channels, with a wide filter; a filter
+        // that is shared out.
+        let cases: [(ConvOptions, &[usize], &[usize]); 9] = [
+            (same(1), &[40, 12, 12, 3], &[3, 3, 3, 20]),
+            (same(2), &[40, 10, 10, 4], &[3, 3, 2, 6]),
+            (same(4), &[40, 9, 9, 4], &[3, 3, 1, 4]),
+            (same(1), &[70, 4, 4, 8], &[3, 3, 8, 5]),
+            (ConvOptions::new(2), &[70, 3, 3, 5], &[1, 1, 5, 4]),
+            (ConvOptions::new(2), &[70, 5, 5, 20], &[1, 1, 20, 2]),
+            (ConvOptions::new(2), &[70, 4, 4, 400], &[1, 1, 400, 400]),
+            (options(&[2, 2], &[0, 1, 0, 1], &[1, 1], 1), &[70, 8, 8, 6], &[3, 3, 6, 40]),
+            (same(1), &[40, 4, 4, 180], &[3, 3, 180, 180]),
+        ];
+        let (cut, whole) = (Split::Axis(0), Split::Whole);
+        for (options, x, filter) in cases {
+            let types = [x, filter].map(|s| TensorType::new(DType::F32, s));
+            let op = Conv { options: options.clone() };
+            let y = op.infer(&types).unwrap()[0].shape;
+            check_slices(&op, &[x, filter], &[cut, whole]);
+            let image = x[1..x.len() - 1].to_vec();
+            let op = ConvGradInput { options: options.clone(), image };
+            check_slices(&op, &[filter, y.dims()], &[whole, cut]);
+            let kernel = filter[..filter.len() - 2].to_vec();
+            check_slices(&ConvGradFilter { options, kernel }, &[x, y.dims()], &[cut, cut]);
+        }
     }
 
     #[test]

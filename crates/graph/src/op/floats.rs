@@ -5,6 +5,7 @@
 use super::{Io, Reference, Types};
 use crate::match_float;
 use plimsoll_kernels::Pool;
+use plimsoll_kernels::gemm::Into;
 use plimsoll_kernels::math::Float;
 use plimsoll_tensor::{DType, Element, TensorType, bf16, f16};
 
@@ -17,8 +18,8 @@ pub(super) trait FloatKernel {
     fn flops(&self) -> usize;
     /// Elements of scratch.
     fn scratch<T: Float>(&self, threads: usize) -> usize;
-    /// Runs it; the second input is empty if there is only one.
-    fn run<T: Float>(&self, pool: &Pool, inputs: [&[T]; INPUTS], output: &mut [T], scratch: &mut [T]);
+    /// Runs it; the second input is empty if there is only one. Only a sum over the batch is asked to add.
+    fn run<T: Float>(&self, pool: &Pool, inputs: [&[T]; INPUTS], output: &mut [T], into: Into, scratch: &mut [T]);
     /// Its plain definition.
     fn run_naive(&self, inputs: [&[f64]; INPUTS], output: &mut [f64]);
 }
@@ -85,7 +86,7 @@ pub(super) fn run(kernel: &impl FloatKernel, io: &Io<'_>) {
     let n = io.inputs().len();
     match_float!(io.out_ty(0).dtype, T => {
         let inputs = std::array::from_fn(|i| if i < n { io.input::<T>(i) } else { &[] });
-        kernel.run(io.pool(), inputs, io.output::<T>(0), io.workspace::<T>());
+        kernel.run(io.pool(), inputs, io.output::<T>(0), io.into(), io.workspace::<T>());
     }, else match io.out_ty(0).dtype {
         DType::F16 => run_half::<f16>(kernel, io),
         _ => run_half::<bf16>(kernel, io),
@@ -103,6 +104,9 @@ fn run_half<H: Element>(kernel: &impl FloatKernel, io: &Io<'_>) {
         (*wide, rest) = (&to[..input.len()], behind);
     }
     let wide_output = &mut wide_output[..output.len()];
-    kernel.run(io.pool(), inputs, wide_output, rest);
+    if io.into() == Into::Add {
+        wide_output.iter_mut().zip(&*output).for_each(|(to, from)| *to = from.to_f64() as f32);
+    }
+    kernel.run(io.pool(), inputs, wide_output, io.into(), rest);
     output.iter_mut().zip(wide_output).for_each(|(to, from)| *to = H::from_f64(*from as f64));
 }

@@ -1,13 +1,12 @@
 //! Ops that read and add by index: embedding lookup, elements along an axis, their gradients.
 
-use super::{Backward, Cost, Io, OpDef, Reference, Types, expect_axis, expect_inputs};
+use super::{Backward, Cost, Io, OpDef, Reference, Types, expect_axis, expect_inputs, is_outermost};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
 use crate::{match_float, op_attrs};
 use plimsoll_kernels::axis::Axis;
 use plimsoll_kernels::gather::{self, IndexError};
-use plimsoll_kernels::gemm::Into;
 use plimsoll_tensor::{DType, Shape, TensorType, bf16, f16};
 
 /// Slices along an axis: `y[.., j.., ..] = x[.., indices[j..], ..]`; the axis is replaced by those of the indices. With the
@@ -235,6 +234,18 @@ impl OpDef for ScatterAdd {
         }]
     }
 
+    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, _: usize) -> usize {
+        match inputs[0] {
+            // Updates are added one by one in the order of the indices.
+            Split::Axis(axis) => is_outermost(&types.inputs[0].shape, axis) as usize,
+            _ => 1,
+        }
+    }
+
+    fn adds(&self) -> bool {
+        true
+    }
+
     fn cost(&self, types: &Types<'_>) -> Cost {
         // Updates are read, and their places read and written, besides the zeros.
         let updates = types.inputs[1];
@@ -245,7 +256,7 @@ impl OpDef for ScatterAdd {
         let axis = self.axis(io.in_ty(0), io.in_ty(1));
         match_float!(io.in_ty(1).dtype, T => match_index!(io.in_ty(0).dtype, I => {
             let (indices, updates, out) = (io.input::<I>(0), io.input::<T>(1), io.output::<T>(0));
-            gather::scatter_add(io.pool(), axis, indices, updates, out, Into::Overwrite)
+            gather::scatter_add(io.pool(), axis, indices, updates, out, io.into())
         }), else unreachable!("checked by `infer`"))
         .map_err(outside("scatter_add"))
     }
@@ -351,11 +362,15 @@ impl OpDef for AddAlong {
         }]
     }
 
+    fn adds(&self) -> bool {
+        true
+    }
+
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
         let axis = Axis::new(io.out_ty(0).dims(), self.axis);
         match_float!(io.in_ty(1).dtype, T => match_index!(io.in_ty(0).dtype, I => {
             let (indices, updates, out) = (io.input::<I>(0), io.input::<T>(1), io.output::<T>(0));
-            gather::scatter_add_along_axis(io.pool(), axis, indices, updates, out, Into::Overwrite)
+            gather::scatter_add_along_axis(io.pool(), axis, indices, updates, out, io.into())
         }), else unreachable!("checked by `infer`"))
         .map_err(outside("add_along"))
     }
@@ -427,7 +442,7 @@ impl Graph {
 mod tests {
     use super::*;
     use crate::interpret;
-    use crate::op::check::{check_on, check_rejects, random};
+    use crate::op::check::{check_on, check_rejects, check_slices_on, random};
     use plimsoll_tensor::Tensor;
 
     fn indices(dtype: DType, shape: &[usize], size: usize, salt: u64) -> Tensor {
@@ -461,6 +476,22 @@ mod tests {
                 check_on(ScatterAdd { axis, size: 3 }, &[at.clone(), updates], dtype == DType::F64);
             }
         }
+    }
+
+    #[test]
+    fn slices_give_the_same_bits() {
+        let cut = Split::Axis(0);
+        for width in [3, 300] {
+            let (at, updates) = (indices(DType::I64, &[90], 7, 7), random(DType::F32, &[90, width], 1));
+            check_slices_on(&ScatterAdd { axis: 0, size: 7 }, &[at, updates], &[cut, cut]);
+            let (at, updates) = (indices(DType::I32, &[9, 30], 7, 7), random(DType::F32, &[9, 30, width], 1));
+            check_slices_on(&ScatterAdd { axis: 0, size: 7 }, &[at, updates], &[cut, cut]);
+        }
+        let (at, updates) = (indices(DType::I64, &[90, 5], 7, 7), random(DType::F32, &[90, 5], 1));
+        check_slices_on(&AddAlong { axis: 0, size: 7 }, &[at.clone(), updates.clone()], &[cut, cut]);
+        check_slices_on(&AddAlong { axis: 1, size: 7 }, &[at, updates], &[cut, cut]);
+        let (table, at) = (random(DType::F32, &[7, 40], 1), indices(DType::I64, &[90], 7, 7));
+        check_slices_on(&Gather { axis: 0 }, &[table, at], &[Split::Whole, cut]);
     }
 
     #[test]

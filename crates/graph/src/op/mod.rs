@@ -8,10 +8,10 @@ use crate::attr::{Attr, AttrValue, Attrs};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
-use plimsoll_kernels::gemm::Into;
+use plimsoll_kernels::gemm::{Into, Packing};
 use plimsoll_kernels::pointwise::Step;
 use plimsoll_kernels::{Pool, Source};
-use plimsoll_tensor::{DType, Element, Tensor, TensorType};
+use plimsoll_tensor::{DType, Element, Shape, Tensor, TensorType};
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use std::sync::Arc;
 #[cfg(test)]
 pub(crate) mod check;
 
+pub mod adding;
 pub mod attention;
 pub mod contraction;
 pub mod conv;
@@ -29,6 +30,7 @@ mod floats;
 pub mod gather;
 pub mod norm;
 pub mod optimizer;
+pub mod pieces;
 pub mod pooling;
 pub mod reduce;
 pub mod rnn;
@@ -39,6 +41,18 @@ pub mod sort;
 pub mod spatial;
 pub mod spill;
 pub mod state;
+
+impl Graph {
+    /// What the library for matrix products packs for any node, at most.
+    pub fn packing(&self) -> Packing {
+        let of_node = |node: &crate::graph::Node| {
+            let types = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *self.ty(v)).collect() };
+            let (inputs, outputs) = (types(&node.inputs), types(&node.outputs));
+            node.op.packing(&Types { inputs: &inputs, outputs: &outputs })
+        };
+        self.nodes().map(|(_, node)| of_node(node)).fold(Packing::NONE, Packing::max)
+    }
+}
 
 /// Everything the system needs to know about an op.
 pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
@@ -97,10 +111,21 @@ pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
         0
     }
 
-    /// Pairs (input, output): the output *is* the input's memory, changed in place. The input must be a state, or such
-    /// an output itself.
+    /// What the library for matrix products packs for it outside the workspace.
+    fn packing(&self, _types: &Types<'_>) -> Packing {
+        Packing::NONE
+    }
+
+    /// Pairs (input, output): the output *is* the input's memory, changed in place. The input must be a state, a value read
+    /// from the spill file, or such an output itself.
     fn mutates(&self) -> &[(usize, usize)] {
         &[]
+    }
+
+    /// Whether it may run again to have its outputs again: not what goes on with something that earlier nodes began, which
+    /// would all have to run again.
+    fn repeats(&self) -> bool {
+        self.mutates().is_empty()
     }
 
     /// Whether the kernel allows `output` to be written over `input`, should that die here.
@@ -108,14 +133,24 @@ pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
         false
     }
 
-    /// Whether the output is the first input's bytes under another shape.
+    /// Whether the output is the first input's bytes, or a part of them, under another shape.
     fn is_view(&self) -> bool {
         false
+    }
+
+    /// Where in the input's memory a view begins, in bytes.
+    fn view_offset(&self, _types: &Types<'_>) -> usize {
+        0
     }
 
     /// Whether there is something to run: not for views, which are only another name for their input's memory.
     fn runs(&self) -> bool {
         !self.is_view()
+    }
+
+    /// What it moves to or from the spill file; `None` for all ops that compute.
+    fn transfer(&self) -> Option<spill::Transfer> {
+        None
     }
 
     /// The op as a step of an element-wise program whose registers 0, 1, .. hold the inputs; `None` for other ops.
@@ -447,6 +482,25 @@ impl Reference {
     }
 }
 
+/// Entries of the batch with so many terms each that make whole chunks of a sum, for [`OpDef::exact_part`].
+pub(crate) fn whole_chunks(chunk: usize, terms: usize) -> usize {
+    fn gcd(a: usize, b: usize) -> usize {
+        if b == 0 { a } else { gcd(b, a % b) }
+    }
+    chunk / gcd(chunk, terms)
+}
+
+/// Entries of the batch with so many rows each so that no slice, the last one included, is a single row, for
+/// [`OpDef::exact_part`]: kernels may have another way for that.
+pub(crate) fn two_or_more(rows: usize, batch: usize) -> usize {
+    if rows >= 2 { 1 } else { (2..batch).find(|entries| batch % entries != 1).unwrap_or(batch.max(1)) }
+}
+
+/// Whether the entries along an axis stand one after another: all axes before it have size 1.
+pub(crate) fn is_outermost(shape: &Shape, axis: usize) -> bool {
+    shape.dims()[..axis].iter().all(|&size| size == 1)
+}
+
 /// A message for [`OpDef::infer`] unless there are `n` inputs.
 pub(crate) fn expect_inputs(inputs: &[TensorType], n: usize) -> Result<(), String> {
     if inputs.len() == n { Ok(()) } else { Err(format!("takes {n} inputs, got {}", inputs.len())) }
@@ -522,5 +576,7 @@ ops! {
     norm::{LayerNorm, LayerNormGrad, GroupNorm, GroupNormGrad, BatchNorm, BatchNormGrad},
     attention::{Attention, AttentionGrad},
     optimizer::{Optimize},
+    pieces::{Piece, Blank, Paste},
     spill::{BeginWrite, EndWrite, BeginRead, EndRead},
+    adding::{Adding},
 }

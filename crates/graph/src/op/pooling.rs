@@ -8,6 +8,7 @@ use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
 use plimsoll_kernels::Pool;
+use plimsoll_kernels::gemm::Into;
 use plimsoll_kernels::math::Float;
 use plimsoll_kernels::pooling::{self, Windows, naive};
 use plimsoll_tensor::{Shape, TensorType};
@@ -101,7 +102,7 @@ impl FloatKernel for Kernel {
         0
     }
 
-    fn run<T: Float>(&self, pool: &Pool, [a, b]: [&[T]; 2], output: &mut [T], _: &mut [T]) {
+    fn run<T: Float>(&self, pool: &Pool, [a, b]: [&[T]; 2], output: &mut [T], _: Into, _: &mut [T]) {
         match self.which {
             Which::Max => pooling::max(pool, &self.windows, a, output),
             Which::MaxGrad => pooling::max_grad(pool, &self.windows, a, b, output),

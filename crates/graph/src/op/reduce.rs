@@ -1,11 +1,14 @@
 //! Reductions: sum, mean, product, largest, smallest, any, all, and the place of the largest or smallest.
 
-use super::{Backward, Cost, Io, OpAttrs, OpDef, Reference, Types, expect_axis, expect_inputs};
+use super::{
+    Backward, Cost, Io, OpAttrs, OpDef, Reference, Types, expect_axis, expect_inputs, two_or_more, whole_chunks,
+};
 use crate::attr::{Attr, Attrs};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
 use crate::{match_float, op_attrs};
+use plimsoll_kernels::gemm::Into;
 use plimsoll_kernels::math::Float;
 use plimsoll_kernels::reduce::{self, Reduction};
 use plimsoll_tensor::{DType, Element, Shape, TensorType, bf16, f16};
@@ -159,11 +162,13 @@ impl Reduce {
         for (i, &(outer, middle, inner)) in passes[..n].iter().enumerate() {
             let last = i + 1 == n;
             if last && copies == 0 {
-                reduce::reduce(io.pool(), reduction, scale, from, (outer, middle, inner), io.output::<T>(0), partial);
+                let y = io.output::<T>(0);
+                reduce::reduce(io.pool(), reduction, scale, from, (outer, middle, inner), y, io.into(), partial);
                 return;
             }
             let factor = if last { scale } else { T::ONE };
-            reduce::reduce(io.pool(), reduction, factor, from, (outer, middle, inner), here, partial);
+            let sizes = (outer, middle, inner);
+            reduce::reduce(io.pool(), reduction, factor, from, sizes, here, Into::Overwrite, partial);
             std::mem::swap(&mut here, &mut there);
             from = &there[..outer * inner];
         }
@@ -188,20 +193,23 @@ fn widen<T: Float>(io: &Io<'_>, to: &mut [T]) {
     }
 }
 
-/// Writes floats to the output, rounded to its type.
+/// Writes floats to the output or adds them to it, rounded to its type.
 fn store<T: Float>(io: &Io<'_>, from: &[T]) {
-    fn each<E: Element, T: Float>(from: &[T], to: &mut [E]) {
-        to.iter_mut().zip(from).for_each(|(t, f)| *t = E::from_f64(f.to_f64()));
+    fn each<E: Element, T: Float>(io: &Io<'_>, from: &[T]) {
+        for (to, from) in io.output::<E>(0).iter_mut().zip(from) {
+            let before = if io.into() == Into::Add { to.to_f64() } else { 0.0 };
+            *to = E::from_f64(before + from.to_f64());
+        }
     }
     match io.out_ty(0).dtype {
-        DType::F32 => each(from, io.output::<f32>(0)),
-        DType::F64 => each(from, io.output::<f64>(0)),
-        DType::F16 => each(from, io.output::<f16>(0)),
-        DType::BF16 => each(from, io.output::<bf16>(0)),
-        DType::I32 => each(from, io.output::<i32>(0)),
-        DType::I64 => each(from, io.output::<i64>(0)),
-        DType::U8 => each(from, io.output::<u8>(0)),
-        DType::Bool => each(from, io.output::<bool>(0)),
+        DType::F32 => each::<f32, T>(io, from),
+        DType::F64 => each::<f64, T>(io, from),
+        DType::F16 => each::<f16, T>(io, from),
+        DType::BF16 => each::<bf16, T>(io, from),
+        DType::I32 => each::<i32, T>(io, from),
+        DType::I64 => each::<i64, T>(io, from),
+        DType::U8 => each::<u8, T>(io, from),
+        DType::Bool => each::<bool, T>(io, from),
     }
 }
 
@@ -276,6 +284,31 @@ impl OpDef for Reduce {
             Split::Partial => Split::Mixed,
             other => other,
         }]
+    }
+
+    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, batch: usize) -> usize {
+        let (Split::Axis(axis), ty) = (inputs[0], &types.inputs[0]) else { return 1 };
+        let dims = ty.dims();
+        let Some(place) = self.axes.iter().position(|&a| a == axis) else {
+            // What is kept behind reduced axes stands side by side in the kernel, which has another way for one column.
+            let Some(&before) = self.axes.iter().rfind(|&&a| a < axis) else { return 1 };
+            let kept = (before + 1..dims.len()).filter(|a| !self.axes.contains(a));
+            return two_or_more(kept.map(|a| dims[a]).product::<usize>() / batch, batch);
+        };
+        // The outermost reduced axes are summed last, over chunks of their common places; others are rounded in between.
+        let first = self.axes[0];
+        let neighbours = (first..).zip(&self.axes).take_while(|(a, b)| a == *b).count();
+        let in_order = place < neighbours && dims[first..axis].iter().all(|&size| size == 1);
+        if !in_order || !matches!(ty.dtype, DType::F32 | DType::F64) {
+            return 0;
+        }
+        let terms: usize = dims[axis..first + neighbours].iter().product();
+        let inner = (first..dims.len()).filter(|a| !self.axes.contains(a)).map(|a| dims[a]).product();
+        whole_chunks(reduce::chunk_terms(inner), terms / batch)
+    }
+
+    fn adds(&self) -> bool {
+        self.kind == Kind::Sum
     }
 
     fn cost(&self, types: &Types<'_>) -> Cost {
@@ -468,7 +501,7 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::check::{check_op, check_rejects, check_values};
+    use crate::op::check::{check_op, check_rejects, check_slices, check_values};
 
     #[test]
     fn every_kind_over_every_set_of_axes() {
@@ -482,6 +515,20 @@ mod tests {
         check_op(Reduce { kind: Kind::Sum, axes: vec![1, 3], keep: false }, &[&[2, 3, 4, 5]]);
         check_op(Reduce { kind: Kind::Sum, axes: vec![0], keep: false }, &[&[700, 3]]);
         check_op(Reduce { kind: Kind::Mean, axes: vec![0, 1], keep: false }, &[&[3, 300]]);
+    }
+
+    #[test]
+    fn slices_give_the_same_bits() {
+        let sum = |axes: &[usize]| Reduce { kind: Kind::Sum, axes: axes.to_vec(), keep: false };
+        check_slices(&sum(&[0]), &[&[700, 3]], &[Split::Axis(0)]);
+        check_slices(&sum(&[0]), &[&[300]], &[Split::Axis(0)]);
+        check_slices(&sum(&[0, 1]), &[&[20, 48, 5]], &[Split::Axis(0)]);
+        check_slices(&sum(&[0, 1, 2]), &[&[20, 48, 5]], &[Split::Axis(0)]);
+        check_slices(&sum(&[0, 2]), &[&[130, 3, 70]], &[Split::Axis(0)]);
+        check_slices(&sum(&[1]), &[&[1, 130, 3]], &[Split::Axis(1)]);
+        check_slices(&sum(&[1]), &[&[9, 130]], &[Split::Axis(0)]);
+        check_slices(&sum(&[0]), &[&[130, 9]], &[Split::Axis(1)]);
+        check_slices(&Reduce { kind: Kind::Mean, ..sum(&[0, 2]) }, &[&[130, 9, 70]], &[Split::Axis(1)]);
     }
 
     #[test]

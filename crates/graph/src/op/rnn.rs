@@ -10,6 +10,7 @@ use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::match_float;
 use crate::split::Split;
+use plimsoll_kernels::gemm::Packing;
 use plimsoll_kernels::math::Float;
 use plimsoll_kernels::rnn::{self, Sizes, StateGradients};
 use plimsoll_tensor::{DType, Element, TensorType};
@@ -34,6 +35,13 @@ impl Cell {
             Cell::Lstm => ("lstm", "lstm_grad"),
             Cell::Gru => ("gru", "gru_grad"),
             Cell::Simple => ("simple_rnn", "simple_rnn_grad"),
+        }
+    }
+
+    fn packing(self, sizes: Sizes, dtype: DType) -> Packing {
+        match dtype {
+            DType::F64 => rnn::packing::<f64>(sizes, self.gates()),
+            _ => rnn::packing::<f32>(sizes, self.gates()),
         }
     }
 
@@ -270,6 +278,10 @@ impl OpDef for Recurrence {
         (rnn::forward_scratch(s, self.cell.gates(), threads) + zeros) * types.inputs[0].dtype.size()
     }
 
+    fn packing(&self, types: &Types<'_>) -> Packing {
+        self.cell.packing(self.sizes(&types.inputs[0], &types.inputs[1]), types.inputs[0].dtype)
+    }
+
     fn may_overwrite(&self, input: usize, output: usize, _: &Types<'_>) -> bool {
         // The LSTM's gates and the simple layer's states take the place of the projections.
         match self.cell {
@@ -457,6 +469,17 @@ impl OpDef for RecurrenceGrad {
         (0..types.outputs.len()).map(of_output).collect()
     }
 
+    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, _: usize) -> usize {
+        match inputs[1] {
+            Split::Axis(_) => rnn::chunk_samples(self.sizes(&types.inputs[1]).steps),
+            _ => 1,
+        }
+    }
+
+    fn adds(&self) -> bool {
+        true
+    }
+
     fn cost(&self, types: &Types<'_>) -> Cost {
         let s = self.sizes(&types.inputs[1]);
         let steps = (s.batch * s.steps) as u64;
@@ -472,6 +495,10 @@ impl OpDef for RecurrenceGrad {
             Cell::Simple => rnn::simple_backward_scratch(s, threads),
         };
         (scratch + self.spare(s)) * types.inputs[0].dtype.size()
+    }
+
+    fn packing(&self, types: &Types<'_>) -> Packing {
+        self.cell.packing(self.sizes(&types.inputs[1]), types.inputs[0].dtype)
     }
 
     fn may_overwrite(&self, input: usize, output: usize, _: &Types<'_>) -> bool {
@@ -529,21 +556,21 @@ impl RecurrenceGrad {
         let (h0, c0) = (data(places.h0).unwrap_or(zeros), data(places.c0).unwrap_or(zeros));
         let first = 2 + self.cell.has_bias() as usize;
         let dh0 = if self.initial { io.output::<T>(first) } else { spare_h0 };
-        let dkernel = io.output::<T>(1);
+        let (dkernel, into) = (io.output::<T>(1), io.into());
         match self.cell {
             Cell::Lstm => {
                 let dc0 = if self.initial { io.output::<T>(first + 1) } else { spare_c0 };
                 let (c, gates) = (io.input::<T>(2), output_from::<T>(io, 3, 0));
-                let out = rnn::LstmGradients { kernel: dkernel, h0: dh0, c0: dc0 };
+                let out = rnn::LstmGradients { kernel: dkernel, h0: dh0, c0: dc0, into };
                 rnn::lstm_backward(pool, s, gates, kernel, (h, c), (h0, c0), mask, given, out, scratch);
             }
             Cell::Gru => {
                 let (projections, bias) = (io.output::<T>(0), io.output::<T>(2));
-                let out = rnn::GruGradients { projections, kernel: dkernel, bias, h0: dh0 };
+                let out = rnn::GruGradients { projections, kernel: dkernel, bias, h0: dh0, into };
                 rnn::gru_backward(pool, s, io.input::<T>(2), kernel, h, h0, mask, given, out, scratch);
             }
             Cell::Simple => {
-                let out = rnn::SimpleGradients { projections: io.output::<T>(0), kernel: dkernel, h0: dh0 };
+                let out = rnn::SimpleGradients { projections: io.output::<T>(0), kernel: dkernel, h0: dh0, into };
                 rnn::simple_backward(pool, s, kernel, h, h0, mask, given, out, scratch);
             }
         }
@@ -605,7 +632,7 @@ impl Graph {
 mod tests {
     use super::*;
     use crate::gradients;
-    use crate::op::check::{check_on, random};
+    use crate::op::check::{check_on, check_slices_on, random};
     use plimsoll_tensor::Tensor;
 
     const FLAGS: [(bool, bool, bool); 4] =
@@ -667,6 +694,29 @@ mod tests {
                         check_on(op.clone(), &list, false);
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn slices_give_the_same_bits() {
+        let (cut, whole) = (Split::Axis(0), Split::Whole);
+        for cell in Cell::ALL {
+            for (batch, steps, units) in [(60, 9, 5), (9, 300, 4), (55, 40, 200)] {
+                let op = Recurrence { cell, reverse: false, initial: false, masked: true, save: true };
+                let list = inputs(&op, DType::F32, (batch, steps, units));
+                let case: Vec<Split> =
+                    list.iter().map(|t| if t.ty().shape[0] == batch { cut } else { whole }).collect();
+                check_slices_on(&op, &list, &case);
+
+                let (dh, dh_last, dc_last) = (true, false, false);
+                let op = RecurrenceGrad { cell, reverse: true, initial: false, masked: false, dh, dh_last, dc_last };
+                let sequence = |width: usize, salt: u64| random(DType::F32, &[batch, steps, width * units], salt);
+                let mut list = vec![random(DType::F32, &[units, cell.gates() * units], 1), sequence(1, 2)];
+                list.extend((3..).zip(cell.saved()).map(|(salt, &width)| sequence(width, salt)));
+                list.push(sequence(1, 8));
+                let case: Vec<Split> = (0..list.len()).map(|i| if i == 0 { whole } else { cut }).collect();
+                check_slices_on(&op, &list, &case);
             }
         }
     }

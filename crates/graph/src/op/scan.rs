@@ -1,6 +1,6 @@
 //! Cumulative sums and products along an axis.
 
-use super::{Backward, Cost, Io, OpDef, Reference, Types, expect_axis, expect_inputs};
+use super::{Backward, Cost, Io, OpDef, Reference, Types, expect_axis, expect_inputs, two_or_more};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
@@ -54,6 +54,14 @@ fn expect_values(ty: &TensorType, axis: usize) -> Result<(), String> {
     }
 }
 
+/// The answer of all three: the kernels have another way for one column than for several.
+fn exact_scan(axis: usize, inputs: &[Split], types: &Types<'_>, batch: usize) -> usize {
+    match inputs[0] {
+        Split::Axis(a) if a > axis => two_or_more(Axis::new(types.inputs[0].dims(), axis).inner / batch, batch),
+        _ => 1,
+    }
+}
+
 /// What both scans answer alike; `$kernel` runs them and `$product` names them to the naive twin.
 macro_rules! scan_answers {
     ($kernel:ident, $product:literal) => {
@@ -61,6 +69,10 @@ macro_rules! scan_answers {
             expect_inputs(inputs, 1)?;
             expect_values(&inputs[0], self.axis)?;
             Ok(vec![inputs[0]])
+        }
+
+        fn exact_part(&self, inputs: &[Split], types: &Types<'_>, batch: usize) -> usize {
+            exact_scan(self.axis, inputs, types, batch)
         }
 
         fn workspace(&self, types: &Types<'_>, _: usize) -> usize {
@@ -164,6 +176,10 @@ impl OpDef for CumProdGrad {
         }]
     }
 
+    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, batch: usize) -> usize {
+        exact_scan(self.axis, inputs, types, batch)
+    }
+
     fn cost(&self, types: &Types<'_>) -> Cost {
         Cost { flops: 5 * types.inputs[0].elements() as u64, bytes: types.bytes() }
     }
@@ -207,7 +223,14 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::check::{check_on, check_op, check_rejects, random};
+    use crate::op::check::{check_on, check_op, check_rejects, check_slices, random};
+
+    #[test]
+    fn slices_give_the_same_bits() {
+        let op = CumSum { axis: 0, exclusive: false, reverse: false };
+        check_slices(&op, &[&[9000, 5]], &[Split::Axis(1)]);
+        check_slices(&CumSum { axis: 1, ..op }, &[&[5, 9000]], &[Split::Axis(0)]);
+    }
 
     #[test]
     fn along_every_axis_in_every_way() {

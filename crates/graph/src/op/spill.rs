@@ -36,6 +36,19 @@ pub trait Spill: Sync {
     fn finish(&self, slot: u64) -> Result<(), String>;
 }
 
+/// What a transfer op does, and where in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transfer {
+    /// See [`BeginWrite`].
+    BeginWrite(u64),
+    /// See [`EndWrite`].
+    EndWrite(u64),
+    /// See [`BeginRead`].
+    BeginRead(u64),
+    /// See [`EndRead`].
+    EndRead(u64),
+}
+
 /// The type of a token.
 pub fn token() -> TensorType {
     TensorType::new(DType::U8, [0])
@@ -121,6 +134,10 @@ impl OpDef for BeginWrite {
         unsafe { io.spill(self.name())?.write(self.slot, value.ptr, value.ty.bytes()) }.map_err(failed(self.name()))
     }
 
+    fn transfer(&self) -> Option<Transfer> {
+        Some(Transfer::BeginWrite(self.slot))
+    }
+
     transfer_answers!();
 }
 
@@ -143,6 +160,10 @@ impl OpDef for EndWrite {
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
         io.spill(self.name())?.finish(self.slot).map_err(failed(self.name()))
+    }
+
+    fn transfer(&self) -> Option<Transfer> {
+        Some(Transfer::EndWrite(self.slot))
     }
 
     transfer_answers!();
@@ -168,6 +189,10 @@ impl OpDef for BeginRead {
         let value = &io.outputs()[0];
         // SAFETY: nobody else uses the memory until `EndRead`, as the checker proved.
         unsafe { io.spill(self.name())?.read(self.slot, value.ptr, value.ty.bytes()) }.map_err(failed(self.name()))
+    }
+
+    fn transfer(&self) -> Option<Transfer> {
+        Some(Transfer::BeginRead(self.slot))
     }
 
     transfer_answers!();
@@ -197,6 +222,10 @@ impl OpDef for EndRead {
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
         io.spill(self.name())?.finish(self.slot).map_err(failed(self.name()))
+    }
+
+    fn transfer(&self) -> Option<Transfer> {
+        Some(Transfer::EndRead(self.slot))
     }
 
     transfer_answers!();

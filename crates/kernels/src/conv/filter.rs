@@ -10,7 +10,7 @@ use super::patches::{PATCHES_LEN, Patches};
 use super::tile::{Ahead, Loop, Product, Target, panel, product};
 use super::walk::Direction;
 use super::{Axis, Geometry};
-use crate::gemm::{self, Into, Mat, MatMut};
+use crate::gemm::{self, Into, Mat, MatMut, Packing};
 use crate::math::Float;
 use crate::pool::{Pool, SharedSlice};
 use std::ops::Range;
@@ -82,6 +82,15 @@ pub fn grad_filter<T: Float>(
         Some(partials) => all.run_partials(pool, partials, x, dy, dfilter, into, scratch),
         None => all.run_shared_out(pool, x, dy, dfilter, into, scratch),
     }
+}
+
+/// What the library packs for [`grad_filter`].
+pub fn grad_filter_packing<T>(sizes: &Geometry) -> Packing {
+    if !sizes.is_pointwise() || sizes.groups != 1 {
+        return Packing::NONE;
+    }
+    let (rows, chunk) = (sizes.batch * sizes.outputs(), chunk_samples(sizes) * sizes.outputs());
+    Packing::matmul::<T>(sizes.in_channels, rows, sizes.out_channels, chunk)
 }
 
 /// Elements of scratch that [`grad_filter`] needs.

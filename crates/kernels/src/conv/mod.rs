@@ -40,7 +40,7 @@ mod tests;
 mod tile;
 mod walk;
 
-pub use filter::{chunk_samples, grad_filter, grad_filter_scratch};
+pub use filter::{chunk_samples, grad_filter, grad_filter_packing, grad_filter_scratch};
 pub use gather::{forward, forward_scratch, grad_input, grad_input_scratch};
 
 /// One spatial axis of a convolution.

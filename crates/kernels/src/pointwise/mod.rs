@@ -183,6 +183,8 @@ pub struct Source {
 
 /// Runs a program: `output[i] = program(inputs at i)` for every element of `shape`.
 ///
+/// Steps that ask for an element's number get `first + i`: a slice of a larger value begins at its `first` element.
+///
 /// # Safety
 /// Each input points to as many elements as its shape says, `output` to as many as `shape` says, of the
 /// program's type; an input may be the output itself when their shapes are equal, but may not overlap it otherwise.
@@ -195,6 +197,7 @@ pub unsafe fn run(
     program: &Program,
     inputs: &[Source],
     shape: Shape,
+    first: usize,
     output: *mut u8,
     scratch: &mut [u8],
 ) {
@@ -208,7 +211,7 @@ pub unsafe fn run(
     }
     let slot = program.slot_bytes(total);
     let in_place = inputs.iter().any(|i| i.ptr == output);
-    let loop_ = Loop { program, inputs, accesses: &accesses, output, in_place, slot };
+    let loop_ = Loop { program, inputs, accesses: &accesses, first, output, in_place, slot };
     let per_worker = program.n_slots * slot;
     let n_tasks = tasks(total);
     assert!(scratch.len() >= per_worker * pool.threads().min(n_tasks), "scratch is too small");
@@ -234,6 +237,8 @@ struct Loop<'a> {
     program: &'a Program,
     inputs: &'a [Source],
     accesses: &'a [Access],
+    /// The number of the first element.
+    first: usize,
     output: *mut u8,
     in_place: bool,
     /// Bytes of a block buffer.
@@ -296,18 +301,19 @@ impl Loop<'_> {
     ) -> Block {
         let at = |r: Register| blocks[r as usize].ptr as *const u8;
         let block = Block { ptr: out };
+        let number = self.first + start;
         // SAFETY: see `block`.
         unsafe {
             match step {
                 Step::Load(n) => return self.load(n as usize, out, start, len),
                 Step::Constant(value) => functions::fill(dtype, value, out, len),
-                Step::Index { inner, size } => functions::index(dtype, inner as usize, size as usize, out, start, len),
+                Step::Index { inner, size } => functions::index(dtype, inner as usize, size as usize, out, number, len),
                 Step::Random { distribution, stream, key } => {
                     let key = slice::<i64>(self.inputs[key as usize].ptr, 2);
                     let key = random::Key { seed: key[0] as u64, step: key[1] as u64, stream };
                     match dtype {
-                        DType::F64 => random::fill_f64(distribution, key, start as u64, slice_mut(out, len)),
-                        _ => random::fill_f32(distribution, key, start as u64, slice_mut(out, len)),
+                        DType::F64 => random::fill_f64(distribution, key, number as u64, slice_mut(out, len)),
+                        _ => random::fill_f32(distribution, key, number as u64, slice_mut(out, len)),
                     }
                 }
                 Step::Unary(f, a) => functions::unary(f, steps[a as usize].1, at(a), out, len),

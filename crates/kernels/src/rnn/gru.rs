@@ -2,6 +2,7 @@
 
 use super::lstm::start;
 use super::{Backward, Forward, Sizes, StateGradients, kernel_gradient, walk, walk_back};
+use crate::gemm::Into;
 use crate::math::Float;
 use crate::pool::{Pool, SharedSlice};
 use crate::simd;
@@ -21,6 +22,8 @@ pub struct GruGradients<'a, T> {
     pub bias: &'a mut [T],
     /// Of the first state: `[batch, units]`.
     pub h0: &'a mut [T],
+    /// Whether the gradients of the weights are written or added to what is there.
+    pub into: Into,
 }
 
 /// GRU: with `x W + b` and `r = h[t-1] U + bias` cut into three, `z = sigmoid(x_z + r_z)`, `q = sigmoid(x_r + r_r)`,
@@ -125,9 +128,11 @@ pub fn gru_backward<T: Float>(
         d.copy_from_slice(&dx[step * width..(step + 1) * width]);
         scale(&mut d[2 * n..], &gates[(step * SAVED + 1) * n..][..n]);
     };
-    bias.fill(T::ZERO);
+    if out.into == Into::Overwrite {
+        bias.fill(T::ZERO);
+    }
     let mut sum = |d: &[T]| column_sums(pool, d, bias);
-    kernel_gradient(pool, s, width, h, h0, None, &rows, &mut sum, out.kernel, scratch);
+    kernel_gradient(pool, s, width, h, h0, None, &rows, &mut sum, out.kernel, out.into, scratch);
 }
 
 /// Adds the sums of the columns of `rows`, which are as long as `sums`.

@@ -1,6 +1,7 @@
 //! LSTM with Keras's order of gates: input, forget, cell, output.
 
 use super::{Backward, Forward, Sizes, StateGradients, add, kernel_gradient, walk, walk_back};
+use crate::gemm::Into;
 use crate::math::Float;
 use crate::pool::{Pool, SharedSlice};
 use crate::simd;
@@ -35,6 +36,8 @@ pub struct LstmGradients<'a, T> {
     pub h0: &'a mut [T],
     /// Of the first cell state: `[batch, units]`.
     pub c0: &'a mut [T],
+    /// Whether the gradients of the weights are written or added to what is there.
+    pub into: Into,
 }
 
 /// LSTM: with `z = x W + b + h[t-1] U` cut into four,
@@ -146,7 +149,7 @@ pub fn lstm_backward<T: Float>(
     let cell = Back { s, gates: SharedSlice::new(gates), c, c0, dc: SharedSlice::new(out.c0) };
     walk_back(pool, s, kernel, mask, &cell, given.h, out.h0, scratch);
     let width = GATES * s.units;
-    kernel_gradient(pool, s, width, h, h0, Some(gates), &|_, _, _| (), &mut |_| (), out.kernel, scratch);
+    kernel_gradient(pool, s, width, h, h0, Some(gates), &|_, _, _| (), &mut |_| (), out.kernel, out.into, scratch);
 }
 
 /// Scratch of [`lstm_backward`] in elements.

@@ -23,7 +23,7 @@ mod lstm;
 mod naive;
 mod simple;
 
-use crate::gemm::{self, Into, Mat, MatMut};
+use crate::gemm::{self, Into, Mat, MatMut, Packing};
 use crate::math::Float;
 use crate::pool::{Pool, SharedSlice};
 
@@ -195,6 +195,14 @@ trait Backward<T>: Sync {
 pub fn forward_scratch(s: Sizes, gates: usize, threads: usize) -> usize {
     let cut = Cut::new(s, gates);
     gates * s.units * s.units + 2 * cut.rows() * s.units + threads * cut.samples * gates * UNITS
+}
+
+/// What the library packs for the forward and the backward pass, with 4, 3 and 1 gates.
+pub fn packing<T>(s: Sizes, gates: usize) -> Packing {
+    let width = gates * s.units;
+    let (forward, backward) =
+        (Packing::here::<T>(SAMPLES, s.units, gates * UNITS), Packing::here::<T>(SAMPLES, width, UNITS));
+    forward.max(backward).max(Packing::matmul::<T>(s.units, GRADIENT_ROWS, width, usize::MAX))
 }
 
 /// Walks forwards through the steps; writes the states `h[b, t]` and the last one.
@@ -414,11 +422,17 @@ fn kernel_gradient_scratch(s: Sizes, width: usize) -> usize {
 
 /// The most rows of one product: whole short samples, or a part of a long one.
 fn gradient_rows(s: Sizes) -> usize {
-    if s.steps >= GRADIENT_ROWS { GRADIENT_ROWS } else { (GRADIENT_ROWS / s.steps.max(1)).max(1) * s.steps }
+    if s.steps >= GRADIENT_ROWS { GRADIENT_ROWS } else { chunk_samples(s.steps) * s.steps }
+}
+
+/// Samples of this many steps whose gradients of the weights are summed at a time: a slice of the batch whose size is a
+/// multiple of this, added to the slices before it, gives the same bits as the whole batch.
+pub fn chunk_samples(steps: usize) -> usize {
+    (GRADIENT_ROWS / steps.max(1)).max(1)
 }
 
 /// The gradient of the recurrent kernel: the sum over all steps of (state before)^T times (gradient of the
-/// recurrent products), over fixed groups of samples from left to right.
+/// recurrent products), over fixed groups of samples from left to right, to where `into` says.
 ///
 /// `rows(b, t, d)` gives the gradients of the products of one step, writing them to `d` where they do not stand
 /// ready: then `ready` is `None`. `also` sees every group's gradients.
@@ -432,6 +446,7 @@ fn kernel_gradient<T: Float>(
     rows: &(dyn Fn(usize, usize, &mut [T]) + Sync),
     also: &mut dyn FnMut(&[T]),
     dkernel: &mut [T],
+    into: Into,
     scratch: &mut [T],
 ) {
     let n = s.units;
@@ -442,8 +457,8 @@ fn kernel_gradient<T: Float>(
     let most = gradient_rows(s);
     let (before, made) = scratch.split_at_mut(most * n);
     let mut first = 0;
-    let mut into = Into::Overwrite;
-    if total == 0 {
+    let mut into = into;
+    if total == 0 && into == Into::Overwrite {
         dkernel.fill(T::ZERO);
     }
     while first < total {

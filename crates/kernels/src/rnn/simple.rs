@@ -2,6 +2,7 @@
 
 use super::lstm::start;
 use super::{Backward, Forward, Sizes, StateGradients, kernel_gradient, walk, walk_back};
+use crate::gemm::Into;
 use crate::math::Float;
 use crate::pool::{Pool, SharedSlice};
 use crate::simd;
@@ -14,6 +15,8 @@ pub struct SimpleGradients<'a, T> {
     pub kernel: &'a mut [T],
     /// Of the first state: `[batch, units]`.
     pub h0: &'a mut [T],
+    /// Whether the gradients of the weights are written or added to what is there.
+    pub into: Into,
 }
 
 /// The simple recurrent layer: `h[t] = tanh(x W + b + h[t-1] U)`.
@@ -76,7 +79,7 @@ pub fn simple_backward<T: Float>(
     let cell = Back { s, h, dx: SharedSlice::new(out.projections) };
     walk_back(pool, s, kernel, mask, &cell, given.h, out.h0, scratch);
     let dx = Some(&*out.projections);
-    kernel_gradient(pool, s, s.units, h, h0, dx, &|_, _, _| (), &mut |_| (), out.kernel, scratch);
+    kernel_gradient(pool, s, s.units, h, h0, dx, &|_, _, _| (), &mut |_| (), out.kernel, out.into, scratch);
 }
 
 /// Scratch of [`simple_backward`] in elements.

@@ -74,7 +74,7 @@ impl<T: Float> Case<T> {
         assert!(h == kept, "with and without gates");
         let (mut dx, mut dk, mut dh0, mut dc0) =
             (gates.clone(), zeros(self.kernel.len()), zeros(s.state()), zeros(s.state()));
-        let out = LstmGradients { kernel: &mut dk, h0: &mut dh0, c0: &mut dc0 };
+        let out = LstmGradients { kernel: &mut dk, h0: &mut dh0, c0: &mut dc0, into: Into::Overwrite };
         let mut scratch = zeros(lstm_backward_scratch(s, pool.threads()));
         let first = (&self.h0[..], &self.c0[..]);
         lstm_backward(pool, s, &mut dx, &self.kernel, (&h, &c), first, mask, self.given(), out, &mut scratch);
@@ -99,7 +99,8 @@ impl<T: Float> Case<T> {
         gru_forward(pool, s, &self.x, weights, &self.h0, mask, (&mut h, &mut h_last), Some(&mut gates), &mut scratch);
         let (mut dx, mut dk, mut db, mut dh0) =
             (zeros(self.x.len()), zeros(self.kernel.len()), zeros(self.bias.len()), zeros(s.state()));
-        let out = GruGradients { projections: &mut dx, kernel: &mut dk, bias: &mut db, h0: &mut dh0 };
+        let out =
+            GruGradients { projections: &mut dx, kernel: &mut dk, bias: &mut db, h0: &mut dh0, into: Into::Overwrite };
         let mut scratch = zeros(gru_backward_scratch(s, pool.threads()));
         gru_backward(pool, s, &gates, &self.kernel, &h, &self.h0, mask, self.given(), out, &mut scratch);
         vec![h, h_last, gates, dx, dk, db, dh0]
@@ -122,7 +123,7 @@ impl<T: Float> Case<T> {
         let mask = self.mask.as_deref();
         simple_forward(pool, s, &self.kernel, &self.h0, mask, &mut h, &mut h_last, &mut scratch);
         let (mut dx, mut dk, mut dh0) = (zeros(self.x.len()), zeros(self.kernel.len()), zeros(s.state()));
-        let out = SimpleGradients { projections: &mut dx, kernel: &mut dk, h0: &mut dh0 };
+        let out = SimpleGradients { projections: &mut dx, kernel: &mut dk, h0: &mut dh0, into: Into::Overwrite };
         let mut scratch = zeros(simple_backward_scratch(s, pool.threads()));
         simple_backward(pool, s, &self.kernel, &h, &self.h0, mask, self.given(), out, &mut scratch);
         vec![h, h_last, dx, dk, dh0]

@@ -3,7 +3,7 @@
 use plimsoll::Error;
 use plimsoll::callbacks::{Callback, Training};
 use plimsoll::data::Rows;
-use plimsoll::trainer::{Fit, Trainer};
+use plimsoll::trainer::{Fit, Techniques, Trainer};
 use plimsoll_budget::{Bytes, measure};
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -71,6 +71,8 @@ pub struct Measure {
     threads: Option<usize>,
     json: bool,
     profile: bool,
+    limit: Option<String>,
+    techniques: Techniques,
 }
 
 impl Measure {
@@ -86,6 +88,12 @@ impl Measure {
                 .map(|n| n.parse().unwrap_or_else(|_| args.refuse("--threads takes a whole number"))),
             json: args.flag("--json"),
             profile: args.flag("--profile"),
+            limit: args.text("--memory-limit"),
+            techniques: Techniques {
+                split: !args.flag("--no-split"),
+                recompute: !args.flag("--no-recompute"),
+                spill: !args.flag("--no-spill"),
+            },
         }
     }
 
@@ -98,17 +106,25 @@ impl Measure {
             print!("{}", trainer.profile(data, batch, self.steps * self.repeats)?);
             return Ok(());
         }
-        let start = Instant::now();
-        let plan = trainer.plan(data, batch)?;
-        let planning = start.elapsed();
-        let (state, arena, live) = (plan.state.bytes(), plan.arena_bytes, plan.live_bytes);
-        drop(plan);
-
+        trainer = trainer.techniques(self.techniques);
+        if let Some(limit) = &self.limit {
+            trainer = trainer.memory_limit(limit.as_str());
+        }
         let wanted = self.warm_up + self.steps * self.repeats;
         let mut clock =
             Clock { times: Vec::with_capacity(wanted + 1), losses: Vec::with_capacity(wanted), wanted, anon: 0.0 };
         let epochs = (wanted * batch).div_ceil(data.len()).max(1);
-        trainer.fit(data, Fit::epochs(epochs).batch_size(batch).in_order().callback(&mut clock))?;
+        let start = Instant::now();
+        if let Err(error) = trainer.fit(data, Fit::epochs(epochs).batch_size(batch).in_order().callback(&mut clock)) {
+            eprintln!("{error}");
+            std::process::exit(if matches!(error, Error::WouldNotFit(_)) { 3 } else { 1 });
+        }
+        let planning = clock.times[0] - start;
+        let plan = trainer.planned()[0];
+        let (state, arena, live) = (plan.state.bytes(), plan.arena_bytes, plan.live_bytes);
+        let slices = plan.split.as_ref().map_or(1, |s| s.slices);
+        let kept = plan.recomputed;
+        let predicted = kept.seconds * 1e3;
 
         let at = |step: usize| clock.times[step];
         let block = |i: usize| {
@@ -127,10 +143,15 @@ impl Measure {
             println!(
                 "{{\"workload\": \"{}\", \"framework\": \"plimsoll\", \"variant\": \"plimsoll\", \"ms_per_step\": {ms:.4}, \"ms_blocks\": [{}], \
                  \"samples_s\": {samples:.1}, \"loss\": [{}], \"rss_peak\": {peak:.1}, \"anon_peak\": {anon:.1}, \"state_bytes\": {state}, \
-                 \"arena_bytes\": {arena}, \"live_bytes\": {live}, \"plan_ms\": {:.1}, \"version\": \"{}\"}}",
+                 \"arena_bytes\": {arena}, \"live_bytes\": {live}, \"slices\": {slices}, \"recomputed\": {}, \"written\": {}, \"read\": {}, \"file_states\": {}, \
+                 \"predicted_ms\": {predicted:.4}, \"plan_ms\": {:.1}, \"version\": \"{}\"}}",
                 self.workload,
                 figures(&blocks, 4).join(", "),
                 losses.join(", "),
+                kept.nodes,
+                kept.written,
+                kept.read,
+                plan.state.file_bytes(),
                 planning.as_secs_f64() * 1e3,
                 env!("CARGO_PKG_VERSION"),
             );
@@ -147,6 +168,13 @@ impl Measure {
             "time     {ms:.3} ms a step, {samples:.0} samples a second; blocks of {}: {}",
             self.steps,
             figures(&blocks, 3).join(" ")
+        );
+        println!(
+            "kept     {slices} slices, {} ops again, {} written and {} read a step, {} of states in the file; predicted {predicted:.3} ms",
+            kept.nodes,
+            Bytes(kept.written),
+            Bytes(kept.read),
+            Bytes(plan.state.file_bytes())
         );
         println!("loss     {}", losses.join(" "));
         println!("memory   {peak:.1} MiB resident at the peak, {anon:.1} MiB of it anonymous");

@@ -4,3 +4,4 @@
 pub mod data;
 pub mod measure;
 pub mod models;
+pub mod zoo;

@@ -1,18 +1,19 @@
 //! From model, loss, metrics and optimizer to planned steps. Next: `fit.rs`.
 
 use super::Trainer;
-use super::limit::WouldNotFit;
+use super::limit::Keeps;
 use crate::data::{Field, FieldKind};
 use crate::error::Error;
 use crate::init::Initializer;
 use crate::losses;
 use crate::optimizers::{self, Hyper};
-use crate::trace::{Mode, Role, Trace, Variables};
-use plimsoll_budget::Bytes;
-use plimsoll_exec::{Engine, ProgramId};
+use crate::trace::{Mode, Role, Trace, Variable, Variables};
+use crate::weights;
+use plimsoll_exec::{Engine, ProgramId, Settings};
 use plimsoll_graph::{Graph, Value};
-use plimsoll_plan::{Options, Plan, PlanError, StateLayout, plan};
+use plimsoll_plan::{Choice, Options, Plan, StateLayout, plan};
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
+use std::path::Path;
 
 /// Names of the inputs that the trainer sets itself.
 pub(super) const RATE: &str = "learning rate";
@@ -39,9 +40,45 @@ impl Compiled {
         self.steps.iter().position(|k| k == key)
     }
 
-    pub fn weights(&self, variables: &Variables) -> Vec<(String, Tensor)> {
-        let kept = variables.iter().filter(|v| matches!(v.role, Role::Weight | Role::Statistic));
-        kept.map(|v| (v.name.clone(), self.engine.state(&v.name).expect("every variable is a state"))).collect()
+    pub fn plans(&self) -> Vec<&Plan> {
+        (0..self.steps.len()).map(|program| self.engine.plan(program)).collect()
+    }
+
+    pub fn weights(&self, variables: &Variables) -> Result<Vec<(String, Tensor)>, Error> {
+        kept(variables).map(|v| Ok((v.name.clone(), self.engine.state(&v.name)?))).collect()
+    }
+
+    /// Writes weights and statistics to a file, piece by piece.
+    pub fn save(&self, variables: &Variables, path: &Path) -> Result<(), Error> {
+        let tensors: Vec<(&str, TensorType)> = kept(variables).map(|v| (v.name.as_str(), v.ty)).collect();
+        weights::write(path, &tensors, |name, write| self.engine.read_state(name, write))
+    }
+
+    /// Reads weights and statistics from a file that holds these and no others, piece by piece.
+    pub fn load(&mut self, variables: &Variables, path: &Path) -> Result<(), Error> {
+        let file = weights::Reader::open(path)?;
+        for variable in kept(variables) {
+            match file.ty(&variable.name) {
+                None => return Err(Error::file(path, format!("has no '{}', which the model needs", variable.name))),
+                Some(found) if found != variable.ty => {
+                    let message = format!("'{}' is {found}, but the model's is {}", variable.name, variable.ty);
+                    return Err(Error::file(path, message));
+                }
+                _ => (),
+            }
+        }
+        if let Some(name) = file.names().find(|name| !kept(variables).any(|v| v.name == *name)) {
+            return Err(Error::file(path, format!("has '{name}', which the model does not have")));
+        }
+        for variable in kept(variables) {
+            let mut at = 0;
+            self.engine.write_state(&variable.name, |piece| {
+                file.read(&variable.name, at, piece)?;
+                at += piece.len();
+                Ok::<(), Error>(())
+            })?;
+        }
+        Ok(())
     }
 
     pub fn set_weights(&mut self, variables: &Variables, weights: &[(String, Tensor)]) -> Result<(), Error> {
@@ -59,66 +96,52 @@ impl Compiled {
     }
 }
 
+/// What is kept in files: weights and statistics.
+fn kept(variables: &Variables) -> impl Iterator<Item = &Variable> {
+    variables.iter().filter(|v| matches!(v.role, Role::Weight | Role::Statistic))
+}
+
 impl Trainer {
     /// Makes sure that the engine has these steps and gives their numbers. Weights and all other states stay.
-    pub(super) fn compile(&mut self, keys: &[StepKey]) -> Result<Vec<ProgramId>, Error> {
+    /// With what `keeps` says besides, all stays within the memory limit.
+    pub(super) fn compile(&mut self, keys: &[StepKey], keeps: Keeps) -> Result<Vec<ProgramId>, Error> {
         if let Some(compiled) = &self.compiled {
             let found: Option<Vec<ProgramId>> = keys.iter().map(|k| compiled.find(k)).collect();
-            if let Some(found) = found {
+            if let Some(found) = found
+                && self.keep(keeps, &found)
+            {
                 return Ok(found);
             }
         }
         let graphs = keys.iter().map(|key| self.trace(key)).collect::<Result<Vec<Graph>, Error>>()?;
-        let layout = layout(&self.variables);
-        let plans = self.plans(&graphs, &layout)?;
+        if let Some(compiled) = &mut self.compiled {
+            // The arena goes before planning, which needs memory of its own.
+            compiled.steps.clear();
+            compiled.engine.set_plans(Vec::new())?;
+        }
+        let room = self.room(&graphs, keeps)?;
+        let Choice { layout, plans } = self.choose(keys, &graphs, &room)?;
+        drop(graphs);
         match &mut self.compiled {
             None => {
-                let engine = Engine::open(&self.budget, &layout, plans, self.threads)?;
+                let settings = Settings { threads: self.threads, spill_dir: self.spill_dir() };
+                let engine = Engine::open(&self.budget, &layout, plans, settings)?;
                 let mut compiled = Compiled { engine, steps: keys.to_vec() };
                 initialize(&mut compiled.engine, &self.variables, self.seed, |_| true)?;
                 self.compiled = Some(compiled);
             }
             Some(compiled) => {
                 let known = compiled.engine.state_layout().clone();
-                compiled.steps.clear();
                 if known != layout {
                     compiled.engine.set_state_layout(&layout)?;
-                    initialize(&mut compiled.engine, &self.variables, self.seed, |name| known.get(name).is_none())?;
+                    let is_new = |name: &str| known.get(name).is_none() && known.in_file(name).is_none();
+                    initialize(&mut compiled.engine, &self.variables, self.seed, is_new)?;
                 }
                 compiled.engine.set_plans(plans)?;
                 compiled.steps = keys.to_vec();
             }
         }
         Ok((0..keys.len()).collect())
-    }
-
-    /// Plans steps, all within the memory limit if there is one.
-    fn plans(&self, graphs: &[Graph], layout: &StateLayout) -> Result<Vec<Plan>, Error> {
-        let mut options = Options { threads: self.threads, ..Options::default() };
-        let Some(limit) = self.limit else {
-            return graphs.iter().map(|g| Ok(plan(g, layout, &options)?)).collect();
-        };
-        let fixed = self.fixed(layout)?;
-        options.limit = Some(limit.saturating_sub(fixed.total()).0);
-        let mut refusal: Option<WouldNotFit> = None;
-        let mut plans = Vec::with_capacity(graphs.len());
-        for graph in graphs {
-            match plan(graph, layout, &options) {
-                Ok(plan) => plans.push(plan),
-                Err(PlanError::DoesNotFit { smallest, unlimited, peak, .. }) => {
-                    // The limit must do for all steps: the one that needs most is told.
-                    let (smallest, unlimited) = (fixed.total() + Bytes(smallest), fixed.total() + Bytes(unlimited));
-                    if refusal.as_ref().is_none_or(|r| r.smallest < smallest) {
-                        refusal = Some(WouldNotFit { limit, smallest, unlimited, fixed: fixed.clone(), peak: *peak });
-                    }
-                }
-                Err(other) => return Err(other.into()),
-            }
-        }
-        match refusal {
-            None => Ok(plans),
-            Some(refusal) => Err(Error::WouldNotFit(Box::new(refusal))),
-        }
     }
 
     /// Makes sure that the model's own states exist.
@@ -281,14 +304,29 @@ pub(super) fn initialize(
     which: impl Fn(&str) -> bool,
 ) -> Result<(), Error> {
     for variable in variables.iter().filter(|v| which(&v.name)) {
-        if variable.ty.dtype == DType::F32 {
-            variable.init.fill(seed, &variable.name, &variable.ty.shape, engine.state_mut(&variable.name)?);
-        } else {
-            let mut values = vec![0.0f32; variable.ty.elements()];
-            variable.init.fill(seed, &variable.name, &variable.ty.shape, &mut values);
-            let values: Vec<f64> = values.into_iter().map(f64::from).collect();
-            engine.set_state(&variable.name, &Tensor::from_f64(variable.ty.dtype, variable.ty.shape, &values)?)?;
-        }
+        let parts = variable.init.parts(seed, &variable.name, &variable.ty.shape);
+        let (dtype, mut at) = (variable.ty.dtype, 0);
+        let mut block = [0.0f32; 1024];
+        engine.write_state(&variable.name, |piece| {
+            for bytes in piece.chunks_mut(block.len() * dtype.size()) {
+                let values = &mut block[..bytes.len() / dtype.size()];
+                parts.fill(at, values);
+                at += values.len();
+                put(dtype, values, bytes)?;
+            }
+            Ok::<(), Error>(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Writes numbers as elements of a type.
+fn put(dtype: DType, values: &[f32], bytes: &mut [u8]) -> Result<(), Error> {
+    if dtype == DType::F32 {
+        bytes.chunks_exact_mut(4).zip(values).for_each(|(b, v)| b.copy_from_slice(&v.to_ne_bytes()));
+    } else {
+        let values: Vec<f64> = values.iter().map(|&v| f64::from(v)).collect();
+        bytes.copy_from_slice(Tensor::from_f64(dtype, [values.len()], &values)?.bytes());
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use super::Trainer;
 use super::compile::{Compiled, KEY, LOSS, LOSS_COUNT, LOSS_SUM, RATE, STEP, StepKey, initialize, input_name};
 use super::interrupt::Watcher;
+use super::limit::Keeps;
 use crate::callbacks::{Callback, Logs, Training};
 use crate::data::{Permutation, Rows};
 use crate::error::Error;
@@ -71,6 +72,8 @@ pub struct History {
     figures: BTreeMap<String, Vec<f64>>,
     /// Whether Ctrl-C ended training early.
     pub interrupted: bool,
+    /// Said when memory that is not the trainer's grew beyond what was planned for, the first time.
+    pub warning: Option<String>,
 }
 
 impl History {
@@ -116,7 +119,11 @@ fn keys_for(mode: Mode, data: &dyn Rows, batch_size: usize) -> Result<(Option<St
 
 impl Pass {
     /// Compiles several passes at once, so that all their plans are made before anything runs.
-    pub(super) fn compile(trainer: &mut Trainer, passes: &[(Mode, &dyn Rows, usize)]) -> Result<Vec<Pass>, Error> {
+    pub(super) fn compile(
+        trainer: &mut Trainer,
+        passes: &[(Mode, &dyn Rows, usize)],
+        keeps: Keeps,
+    ) -> Result<Vec<Pass>, Error> {
         let mut keys: Vec<StepKey> = Vec::new();
         let mut wanted = Vec::new();
         for &(mode, data, batch_size) in passes {
@@ -131,7 +138,7 @@ impl Pass {
             };
             wanted.push((number(whole), number(rest)));
         }
-        let programs = trainer.compile(&keys)?;
+        let programs = trainer.compile(&keys, keeps)?;
         let find = |slot: Option<(usize, usize)>| slot.map(|(at, batch)| (programs[at], batch));
         Ok(wanted.into_iter().map(|(whole, rest)| Pass { whole: find(whole), rest: find(rest) }).collect())
     }
@@ -190,7 +197,8 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Rows, mut options: Fit<'_>) 
     let batch_size = options.batch_size;
     let mut passes = vec![(Mode::Train, data, batch_size)];
     passes.extend(options.validation.map(|v| (Mode::Evaluate, v, batch_size)));
-    let passes = Pass::compile(trainer, &passes)?;
+    let copies_of_weights = options.callbacks.iter().map(|c| c.copies_of_weights()).sum();
+    let passes = Pass::compile(trainer, &passes, Keeps { copies_of_weights, ..Keeps::default() })?;
     let n_batches = passes[0].n_batches(data.len());
     let mut feeder = Feeder::new(data, batch_size);
     let mut validation = options.validation.map(|v| Feeder::new(v, batch_size));
@@ -206,6 +214,7 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Rows, mut options: Fit<'_>) 
             callback.on_epoch_begin(trainer, epoch)?;
         }
         trainer.reset_metrics()?;
+        trainer.settle();
         let order = options.shuffle.then(|| Permutation::new(data.len(), trainer.seed, trainer.epoch));
         for i in 0..n_batches {
             let (program, rows) = passes[0].batch(i, data.len());
@@ -229,6 +238,8 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Rows, mut options: Fit<'_>) 
             trainer.read_metrics("val_")?.iter().for_each(|(n, v)| logs.push(n, v));
         }
         history.push(&logs);
+        let warning = trainer.watch_memory(epoch)?;
+        history.warning = history.warning.or(warning);
         for callback in &mut options.callbacks {
             go_on &= callback.on_epoch_end(trainer, epoch, &logs)?.is_continue();
         }
@@ -243,18 +254,23 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Rows, mut options: Fit<'_>) 
 }
 
 pub(super) fn evaluate(trainer: &mut Trainer, data: &dyn Rows, batch_size: usize) -> Result<Logs, Error> {
-    let passes = Pass::compile(trainer, &[(Mode::Evaluate, data, batch_size)])?;
+    let passes = Pass::compile(trainer, &[(Mode::Evaluate, data, batch_size)], Keeps::default())?;
     trainer.reset_metrics()?;
     trainer.evaluation(&passes[0], &mut Feeder::new(data, batch_size))?;
     trainer.read_metrics("")
 }
 
 pub(super) fn predict(trainer: &mut Trainer, data: &dyn Rows, batch_size: usize) -> Result<Vec<Tensor>, Error> {
-    let passes = Pass::compile(trainer, &[(Mode::Predict, data, batch_size)])?;
+    let passes = Pass::compile(
+        trainer,
+        &[(Mode::Predict, data, batch_size)],
+        Keeps { rows_of_results: data.len(), ..Keeps::default() },
+    )?;
     let names: Vec<String> = trainer.model.outputs().into_iter().map(str::to_owned).collect();
     let mut feeder = Feeder::new(data, batch_size);
     let n = data.len();
     let mut results: Vec<Tensor> = Vec::new();
+    trainer.settle();
     for i in 0..passes[0].n_batches(n) {
         let (program, rows) = passes[0].batch(i, n);
         let key = trainer.key();
@@ -283,6 +299,10 @@ fn set_key(compiled: &mut Compiled, program: ProgramId, key: [i64; 2]) {
 }
 
 impl Trainer {
+    fn settle(&self) {
+        self.compiled.as_ref().expect("compiled before").engine.settle();
+    }
+
     fn key(&self) -> [i64; 2] {
         [self.seed as i64, self.step as i64]
     }
@@ -332,6 +352,7 @@ impl Trainer {
 
     fn evaluation(&mut self, pass: &Pass, feeder: &mut Feeder<'_>) -> Result<(), Error> {
         let n = feeder.data.len();
+        self.settle();
         for i in 0..pass.n_batches(n) {
             let (program, rows) = pass.batch(i, n);
             let key = self.key();
@@ -376,8 +397,8 @@ impl Training for Trainer {
         self.rate = Some(rate);
     }
 
-    fn current_weights(&self) -> Vec<(String, Tensor)> {
-        self.compiled.as_ref().map(|c| c.weights(&self.variables)).unwrap_or_default()
+    fn current_weights(&self) -> Result<Vec<(String, Tensor)>, Error> {
+        self.compiled.as_ref().map_or(Ok(Vec::new()), |c| c.weights(&self.variables))
     }
 
     fn replace_weights(&mut self, weights: &[(String, Tensor)]) -> Result<(), Error> {
@@ -385,7 +406,7 @@ impl Training for Trainer {
     }
 
     fn write_weights(&self, path: &Path) -> Result<(), Error> {
-        weights::save(path, &self.current_weights())
+        self.compiled.as_ref().map_or_else(|| weights::save(path, &[]), |c| c.save(&self.variables, path))
     }
 
     fn engine_bytes(&self) -> u64 {

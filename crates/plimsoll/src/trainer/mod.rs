@@ -4,6 +4,7 @@
 //! loss, metrics and optimizer become one graph, the graph a plan) and `fit.rs` (rows become inputs, steps run, figures are
 //! read).
 
+mod choose;
 mod compile;
 mod fit;
 mod interrupt;
@@ -11,8 +12,9 @@ mod limit;
 mod profile;
 mod summary;
 
+pub use choose::Techniques;
 pub use fit::{Fit, History};
-pub use limit::{Fixed, WouldNotFit};
+pub use limit::{Fixed, HostTooSmall, MemoryGrew, WouldNotFit};
 pub use profile::{OpTime, Profile};
 pub use summary::{LayerSummary, Summary};
 
@@ -23,13 +25,13 @@ use crate::losses::Loss;
 use crate::metrics::Metric;
 use crate::model::Model;
 use crate::optimizers::{Optimizer, UpdateOptions};
-use crate::trace::{Role, Variables};
-use crate::weights;
+use crate::trace::Variables;
 use compile::Compiled;
-use plimsoll_budget::{Budget, Bytes};
-use plimsoll_plan::Plan;
+use limit::LoadLine;
+use plimsoll_budget::{Budget, Limit, Reservation};
+use plimsoll_plan::{CostModel, Plan};
 use plimsoll_tensor::Tensor;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// An output's loss with its weight in the total.
@@ -78,7 +80,23 @@ pub struct Trainer {
     seed: u64,
     threads: usize,
     budget: Budget,
-    limit: Option<Bytes>,
+    /// Whether the budget came from outside.
+    shared_budget: bool,
+    /// What the user set, or why it cannot be understood.
+    limit: Result<Option<Limit>, String>,
+    sounding: bool,
+    techniques: Techniques,
+    /// Slices of a batch that the user asked for.
+    slices: Option<usize>,
+    /// Where the spill file may be; the temporary directory if the user named none.
+    spill_dir: Option<PathBuf>,
+    /// What ops cost on this machine, once it was measured.
+    costs: Option<CostModel>,
+    /// What the steps at hand take besides states, arena and library.
+    runtime: Option<Reservation>,
+    /// Results and copies that are being made.
+    results: Option<Reservation>,
+    line: Option<LoadLine>,
     variables: Variables,
     compiled: Option<Compiled>,
     /// Training steps done.
@@ -114,7 +132,16 @@ impl Trainer {
             seed: 0,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             budget: Budget::unlimited(),
-            limit: None,
+            shared_budget: false,
+            limit: Ok(None),
+            sounding: true,
+            techniques: Techniques::ALL,
+            slices: None,
+            spill_dir: None,
+            costs: None,
+            runtime: None,
+            results: None,
+            line: None,
             variables: Variables::new(),
             compiled: None,
             step: 0,
@@ -185,17 +212,46 @@ impl Trainer {
     /// Keeps the resident memory of the whole process below this, computing values again where that is needed; or says before
     /// the first step that it cannot be kept, and which limit could ([`Error::WouldNotFit`]).
     ///
-    /// What the process holds when the step is planned counts in full; memory that the caller takes afterwards does not.
+    /// Takes [`Bytes`](crate::Bytes), a [`Limit`], or text such as `"512MiB"`, `"2GB"`, `"50%"` (of what the host allows) and
+    /// `"none"`; text that cannot be understood is an error of the first run. Without this the environment variable
+    /// `PLIMSOLL_MEMORY_LIMIT` counts, and without that what the host allows ([`Trainer::limits`]).
+    ///
+    /// What the process holds when the step is planned counts in full; memory that the caller takes afterwards is noticed at the
+    /// end of an epoch ([`Error::MemoryGrew`]).
     #[must_use]
-    pub fn memory_limit(mut self, limit: Bytes) -> Trainer {
-        self.limit = Some(limit);
+    pub fn memory_limit<L: TryInto<Limit, Error: std::fmt::Display>>(mut self, limit: L) -> Trainer {
+        self.limit = limit.try_into().map(Some).map_err(|e| e.to_string());
         self
     }
 
-    /// With memory from this budget.
+    /// With memory from this budget, which several trainers may share: what one holds, the others do without. Its limit, if
+    /// it has one, is that of the whole process.
+    ///
+    /// ```
+    /// # use plimsoll::{Bytes, layers::Dense, losses::MeanSquaredError, model::Model, optimizers::Sgd, trainer::Trainer};
+    /// use plimsoll::Budget;
+    /// # fn main() -> Result<(), plimsoll::Error> {
+    /// # let new = || Trainer::new(Model::sequential([2]).layer(Dense::new(1)), MeanSquaredError, Sgd::new(0.1));
+    /// let budget = Budget::new(Bytes::mib(512));
+    /// let (first, second) = (new()?.budget(&budget), new()?.budget(&budget));
+    /// # let _ = (first, second);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
-    pub fn budget(mut self, budget: Budget) -> Trainer {
-        self.budget = budget;
+    pub fn budget(mut self, budget: &Budget) -> Trainer {
+        self.budget = budget.clone();
+        self.shared_budget = true;
+        self
+    }
+
+    /// Without touching memory ahead of the first step.
+    ///
+    /// Otherwise, where a step needs a large part of what the host has, a child process touches that much first, to find out
+    /// whether it is really there ([`Error::HostTooSmall`]).
+    #[must_use]
+    pub fn no_sounding(mut self) -> Trainer {
+        self.sounding = false;
         self
     }
 
@@ -215,7 +271,7 @@ impl Trainer {
     /// When the model cannot be traced.
     pub fn weights(&mut self) -> Result<Vec<(String, Tensor)>, Error> {
         self.ensure_states()?;
-        Ok(self.compiled.as_ref().expect("made above").weights(&self.variables))
+        self.compiled.as_ref().expect("made above").weights(&self.variables)
     }
 
     /// Sets weights and statistics by name; those that are not named stay.
@@ -227,38 +283,24 @@ impl Trainer {
         self.compiled.as_mut().expect("made above").set_weights(&self.variables, weights)
     }
 
-    /// Writes weights and statistics to a safetensors file: to a temporary name, synced, renamed.
+    /// Writes weights and statistics to a safetensors file: to a temporary name, synced, renamed. No copy of them is made in
+    /// memory.
     ///
     /// # Errors
     /// When the file cannot be written; an old file is then still whole.
     pub fn save_weights(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
-        weights::save(path.as_ref(), &self.weights()?)
+        self.ensure_states()?;
+        self.compiled.as_ref().expect("made above").save(&self.variables, path.as_ref())
     }
 
     /// Reads weights and statistics from a safetensors file. All must be there, with the right shapes.
     ///
     /// # Errors
-    /// When the file is damaged or is of another model: the message names the file, the weight and both shapes.
+    /// When the file is damaged or is of another model: the message names the file, the weight and both shapes, and nothing
+    /// has changed. When the disk fails while weights are read, those before are new and the rest old.
     pub fn load_weights(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let path = path.as_ref();
-        let loaded = weights::load(path)?;
         self.ensure_states()?;
-        for variable in self.variables.iter().filter(|v| matches!(v.role, Role::Weight | Role::Statistic)) {
-            match loaded.iter().find(|(name, _)| *name == variable.name) {
-                None => return Err(Error::file(path, format!("has no '{}', which the model needs", variable.name))),
-                Some((name, tensor)) if *tensor.ty() != variable.ty => {
-                    let message = format!("'{name}' is {}, but the model's is {}", tensor.ty(), variable.ty);
-                    return Err(Error::file(path, message));
-                }
-                _ => (),
-            }
-        }
-        let known =
-            |name: &str| self.variables.get(name).is_some_and(|v| matches!(v.role, Role::Weight | Role::Statistic));
-        if let Some((name, _)) = loaded.iter().find(|(name, _)| !known(name)) {
-            return Err(Error::file(path, format!("has '{name}', which the model does not have")));
-        }
-        self.set_weights(&loaded)
+        self.compiled.as_mut().expect("made above").load(&self.variables, path.as_ref())
     }
 
     /// The figures on some data, without training: `loss` and metrics.

@@ -2,6 +2,7 @@
 
 use super::Trainer;
 use super::fit::{Feeder, Pass};
+use super::limit::Keeps;
 use crate::data::Rows;
 use crate::error::Error;
 use crate::trace::Mode;
@@ -52,7 +53,7 @@ pub(super) fn profile(
     batch_size: usize,
     steps: usize,
 ) -> Result<Profile, Error> {
-    let passes = Pass::compile(trainer, &[(Mode::Train, data, batch_size)])?;
+    let passes = Pass::compile(trainer, &[(Mode::Train, data, batch_size)], Keeps::default())?;
     let n_batches = passes[0].n_batches(data.len());
     let mut feeder = Feeder::new(data, batch_size);
     let (program, _) = passes[0].batch(0, data.len());

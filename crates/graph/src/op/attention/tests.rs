@@ -1,13 +1,14 @@
 use super::*;
 use crate::gradients;
-use crate::op::check::{check_on, check_op, check_rejects, random};
+use crate::op::check::{check_on, check_op, check_rejects, check_slices_on, random, run_kernel};
 use plimsoll_tensor::Tensor;
 
-const PLAIN: Attention = Attention { scale: 0.7, causal: false, packed: false, mask: false, dropout: 0.0, stream: 0 };
+const PLAIN: Attention =
+    Attention { scale: 0.7, causal: false, packed: false, mask: false, dropout: 0.0, stream: 0, first_sample: 0 };
 
 fn grad_of(op: &Attention, lse: bool) -> AttentionGrad {
-    let Attention { scale, causal, packed, mask, dropout, stream } = *op;
-    AttentionGrad { scale, causal, packed, lse, mask, dropout, stream }
+    let Attention { scale, causal, packed, mask, dropout, stream, first_sample } = *op;
+    AttentionGrad { scale, causal, packed, lse, mask, dropout, stream, first_sample }
 }
 
 /// Checks the gradient op's kernel on consistent inputs, those that the forward op gives.
@@ -102,6 +103,22 @@ fn dropout() {
     check_rejects(op, &[&[2, 5, 3, 2, 4], &[2]], "the key is i64[2] (seed and step), got f32[2]");
     let op = Attention { dropout: 1.0, packed: true, ..PLAIN };
     check_rejects(op, &[&[2, 5, 3, 2, 4], &[2]], "dropout 1 is not in [0, 1)");
+}
+
+#[test]
+fn slices_give_the_same_bits() {
+    let key = Tensor::from_f64(DType::I64, [2], &[3.0, 11.0]).unwrap();
+    let (cut, whole) = (Split::Axis(0), Split::Whole);
+    for (dropout, dtype) in [(0.0, DType::F32), (0.4, DType::F32), (0.4, DType::F64)] {
+        let op = Attention { dropout, stream: 2, causal: true, packed: true, ..PLAIN };
+        let mut inputs = vec![random(dtype, &[5, 70, 3, 2, 9], 1)];
+        inputs.extend((dropout > 0.0).then(|| key.clone()));
+        check_slices_on(&op, &inputs, &[cut, whole][..inputs.len()]);
+        let results = run_kernel(&(Arc::new(op.clone()) as Arc<dyn OpDef>), &inputs, 1, None);
+        let dy = random(dtype, results[0].ty().dims(), 7);
+        inputs.splice(1..1, results.into_iter().chain([dy]));
+        check_slices_on(&grad_of(&op, false), &inputs, &[cut, cut, cut, cut, whole][..inputs.len()]);
+    }
 }
 
 #[test]

@@ -4,7 +4,8 @@ use super::{overwrites, split_broadcast};
 use crate::attr::{Attr, AttrValue, Attrs};
 use crate::error::{GraphError, RunError};
 use crate::graph::Value;
-use crate::op::{self, Backward, Cost, Io, OpAttrs, OpDef, Reference, Sliced, Types};
+use crate::op::reduce::around;
+use crate::op::{self, Backward, Cost, Io, OpAttrs, OpDef, Reference, Sliced, Types, is_outermost};
 use crate::split::Split;
 use plimsoll_kernels::pointwise::{self, Binary as Fn2, MAX_INPUTS, Program, Source, Step, Unary as Fn1};
 use plimsoll_kernels::random::Distribution;
@@ -17,12 +18,14 @@ pub struct Fused {
     program: Program,
     /// The shape of the result, which a program without inputs of that shape needs to be told.
     shape: Shape,
+    /// The number of the first element, where this is a slice of a larger value: random numbers and indices go by it.
+    first: usize,
 }
 
 impl Fused {
     /// A program as an op with outputs of this shape.
     pub fn new(program: Program, shape: Shape) -> Fused {
-        Fused { program, shape }
+        Fused { program, shape, first: 0 }
     }
 
     /// The program.
@@ -33,6 +36,18 @@ impl Fused {
     /// Whether input `i` is only a random key, not data of the loop.
     fn is_key(&self, i: usize) -> bool {
         self.program.steps().iter().any(|(s, _)| matches!(s, Step::Random { key, .. } if *key as usize == i))
+    }
+
+    /// Whether the elements of a slice along an axis have the same numbers as in the whole, counted from its first.
+    fn keeps_numbers(&self, axis: usize) -> bool {
+        let inner = around(&self.shape, axis).2;
+        let keeps = |step: &Step| match step {
+            Step::Random { .. } => false,
+            // An index along an axis further inside.
+            Step::Index { inner: below, size } => inner.is_multiple_of(*below as usize * *size as usize),
+            _ => true,
+        };
+        is_outermost(&self.shape, axis) || self.program.steps().iter().all(|(step, _)| keeps(step))
     }
 }
 
@@ -68,11 +83,26 @@ impl OpDef for Fused {
     }
 
     fn on_part(&self, slice: &Sliced<'_>) -> Option<Arc<dyn OpDef>> {
-        Some(Arc::new(Fused { shape: slice.output(0).shape, ..self.clone() }))
+        let mut first = self.first;
+        if let (Split::Axis(axis), Some(range)) = (slice.outputs[0], slice.range(0))
+            && is_outermost(&self.shape, axis)
+        {
+            first += range.start * around(&self.shape, axis).2;
+        }
+        Some(Arc::new(Fused { program: self.program.clone(), shape: slice.output(0).shape, first }))
     }
 
     fn split(&self, inputs: &[Split], types: &Types<'_>) -> Vec<Split> {
-        vec![split_broadcast(inputs, types)]
+        let (keys, data): (Vec<usize>, Vec<usize>) = (0..inputs.len()).partition(|&i| self.is_key(i));
+        if keys.iter().any(|&i| inputs[i] != Split::Whole) {
+            return vec![Split::Mixed];
+        }
+        let splits: Vec<Split> = data.iter().map(|&i| inputs[i]).collect();
+        let of_data: Vec<TensorType> = data.iter().map(|&i| types.inputs[i]).collect();
+        vec![match split_broadcast(&splits, &Types { inputs: &of_data, outputs: types.outputs }) {
+            Split::Axis(axis) if !self.keeps_numbers(axis) => Split::Mixed,
+            split => split,
+        }]
     }
 
     fn cost(&self, types: &Types<'_>) -> Cost {
@@ -89,12 +119,12 @@ impl OpDef for Fused {
     }
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
-        run_program(&self.program, io);
+        run_program(&self.program, self.first, io);
         Ok(())
     }
 
     fn reference(&self, inputs: &[&Reference], outputs: &[TensorType]) -> Result<Vec<Reference>, RunError> {
-        Ok(vec![evaluate(&self.program, inputs, outputs[0])])
+        Ok(vec![evaluate(&self.program, self.first, inputs, outputs[0])])
     }
 }
 
@@ -112,14 +142,20 @@ pub fn weight(step: &Step) -> u64 {
 impl OpAttrs for Fused {
     fn attrs(&self) -> Attrs {
         let steps: Vec<String> = self.program.steps().iter().map(|(step, dtype)| print_step(step, *dtype)).collect();
-        vec![("shape", self.shape.to_attr()), ("program", Attr::Text(steps.join("; ")))]
+        let mut attrs = vec![("shape", self.shape.to_attr()), ("program", Attr::Text(steps.join("; ")))];
+        if self.first > 0 {
+            attrs.push(("first", self.first.to_attr()));
+        }
+        attrs
     }
 
     fn parse(name: &str, attrs: &[(String, Attr)]) -> Option<Result<Fused, String>> {
         let read = || {
             let text: String = op::find_attr(attrs, "program")?;
             let steps = text.split("; ").map(parse_step).collect::<Result<_, _>>()?;
-            Ok(Fused { program: Program::new(steps)?, shape: op::find_attr(attrs, "shape")? })
+            let is_slice = attrs.iter().any(|(name, _)| name == "first");
+            let first = if is_slice { op::find_attr(attrs, "first")? } else { 0 };
+            Ok(Fused { program: Program::new(steps)?, shape: op::find_attr(attrs, "shape")?, first })
         };
         (name == "fused").then(read)
     }
@@ -168,7 +204,7 @@ fn parse_step(text: &str) -> Result<(Step, DType), String> {
     Ok((step, dtype))
 }
 
-pub(super) fn run_program(program: &Program, io: &Io<'_>) {
+pub(super) fn run_program(program: &Program, first: usize, io: &Io<'_>) {
     let mut sources = [Source { ptr: std::ptr::null(), dtype: DType::F32, shape: Shape::scalar() }; MAX_INPUTS];
     let out = &io.outputs()[0];
     for (source, operand) in sources.iter_mut().zip(io.inputs()) {
@@ -178,11 +214,14 @@ pub(super) fn run_program(program: &Program, io: &Io<'_>) {
         *source = Source { ptr: operand.ptr, dtype: operand.ty.dtype, shape };
     }
     // SAFETY: the operands are valid by the promise of `Io::new`, and `infer` checked that they broadcast.
-    unsafe { pointwise::run(io.pool(), program, &sources[..io.inputs().len()], out.ty.shape, out.ptr, io.workspace()) };
+    unsafe {
+        let sources = &sources[..io.inputs().len()];
+        pointwise::run(io.pool(), program, sources, out.ty.shape, first, out.ptr, io.workspace());
+    }
 }
 
 /// The plain definition of a program: every element on its own, over f64.
-pub(super) fn evaluate(program: &Program, inputs: &[&Reference], out: TensorType) -> Reference {
+pub(super) fn evaluate(program: &Program, first: usize, inputs: &[&Reference], out: TensorType) -> Reference {
     let mut result = Reference::zeros(out);
     let strides: Vec<Vec<usize>> = inputs.iter().map(|r| broadcast_strides(&r.ty.shape, &out.shape)).collect();
     for (i, y) in result.data.iter_mut().enumerate() {
@@ -192,7 +231,7 @@ pub(super) fn evaluate(program: &Program, inputs: &[&Reference], out: TensorType
             let value = match *step {
                 Step::Load(n) => inputs[n as usize].data[place(i, &out.shape, &strides[n as usize])],
                 Step::Constant(v) => v,
-                Step::Index { inner, size } => (i / inner as usize % size as usize) as f64,
+                Step::Index { inner, size } => ((first + i) / inner as usize % size as usize) as f64,
                 Step::Random { distribution, stream, key } => {
                     let key = &inputs[key as usize].data;
                     let key = plimsoll_kernels::random::Key {
@@ -200,7 +239,7 @@ pub(super) fn evaluate(program: &Program, inputs: &[&Reference], out: TensorType
                         step: key[1] as i64 as u64,
                         stream,
                     };
-                    draw(distribution, key, i as u64, *dtype)
+                    draw(distribution, key, (first + i) as u64, *dtype)
                 }
                 Step::Unary(f, a) => f.eval(r(a)),
                 Step::Binary(f, a, b) => f.eval(r(a), r(b), program.steps()[a as usize].1),

@@ -122,7 +122,7 @@ macro_rules! pointwise_answers {
         fn reference(&self, inputs: &[&Reference], outputs: &[TensorType]) -> Result<Vec<Reference>, RunError> {
             let types: Vec<TensorType> = inputs.iter().map(|i| i.ty).collect();
             let program = single(self.pointwise().expect("an element-wise op"), &types, outputs[0].dtype);
-            Ok(vec![evaluate(&program, inputs, outputs[0])])
+            Ok(vec![evaluate(&program, 0, inputs, outputs[0])])
         }
     };
 }
@@ -401,7 +401,7 @@ impl OpDef for Binary {
 
     fn reference(&self, inputs: &[&Reference], outputs: &[TensorType]) -> Result<Vec<Reference>, RunError> {
         let types: Vec<TensorType> = inputs.iter().map(|i| i.ty).collect();
-        Ok(vec![evaluate(&single(Step::Binary(self.0, 0, 1), &types, outputs[0].dtype), inputs, outputs[0])])
+        Ok(vec![evaluate(&single(Step::Binary(self.0, 0, 1), &types, outputs[0].dtype), 0, inputs, outputs[0])])
     }
 }
 
@@ -590,7 +590,7 @@ impl OpDef for Random {
 
     fn reference(&self, inputs: &[&Reference], outputs: &[TensorType]) -> Result<Vec<Reference>, RunError> {
         let step = self.pointwise().expect("checked by `infer`");
-        Ok(vec![evaluate(&single(step, &[inputs[0].ty], self.dtype), inputs, outputs[0])])
+        Ok(vec![evaluate(&single(step, &[inputs[0].ty], self.dtype), 0, inputs, outputs[0])])
     }
 
     no_gradient!();
@@ -652,7 +652,7 @@ fn single(step: Step, inputs: &[TensorType], dtype: DType) -> Program {
 /// this is only for ops run on their own.
 fn run_single(step: Step, types: &[DType], io: &Io<'_>) -> Result<(), RunError> {
     let types: Vec<TensorType> = types.iter().map(|&t| TensorType::new(t, Shape::scalar())).collect();
-    run_program(&single(step, &types, io.out_ty(0).dtype), io);
+    run_program(&single(step, &types, io.out_ty(0).dtype), 0, io);
     Ok(())
 }
 

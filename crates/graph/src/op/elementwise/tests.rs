@@ -1,5 +1,5 @@
 use super::*;
-use crate::op::check::{check_on, check_op, check_rejects, check_values, random};
+use crate::op::check::{check_on, check_op, check_rejects, check_slices_on, check_values, random};
 use plimsoll_tensor::Tensor;
 
 /// Positive numbers away from 0 and 1, where every function is smooth.
@@ -78,6 +78,41 @@ fn select_cast_index() {
     check_op(Cast { dtype: DType::F64 }, &[&[5]]);
     check_values(Index { shape: Shape::new(&[2, 3, 4]), axis: 1, dtype: DType::I32 }, &[]);
     check_values(Constant { value: 2.5, dtype: DType::F16 }, &[]);
+}
+
+#[test]
+fn slices_draw_the_numbers_of_the_whole() {
+    let key = Tensor::from_f64(DType::I64, [2], &[3.0, 11.0]).unwrap();
+    for (shape, axis) in [(&[9usize, 130][..], 0), (&[2500], 0), (&[1, 30, 70], 1)] {
+        for dtype in [DType::F32, DType::F64] {
+            // Dropout, and each row's number added.
+            let inner = shape[axis + 1..].iter().product::<usize>() as u32;
+            let steps = vec![
+                (Step::Load(0), dtype),
+                (Step::Random { distribution: Distribution::Uniform, stream: 5, key: 1 }, dtype),
+                (Step::Constant(0.3), dtype),
+                (Step::Binary(Fn2::Lt, 1, 2), DType::Bool),
+                (Step::Select(3, 2, 0), dtype),
+                (Step::Index { inner, size: shape[axis] as u32 }, dtype),
+                (Step::Binary(Fn2::Add, 4, 5), dtype),
+            ];
+            let op = Fused::new(Program::new(steps).unwrap(), Shape::new(shape));
+            let inputs = [random(dtype, shape, 1), key.clone()];
+            check_slices_on(&op, &inputs, &[Split::Axis(axis), Split::Whole]);
+            check_on(op, &inputs, false);
+        }
+    }
+    // Along another axis the numbers of a slice have gaps.
+    let steps = vec![
+        (Step::Load(0), DType::F32),
+        (Step::Random { distribution: Distribution::Normal, stream: 5, key: 1 }, DType::F32),
+        (Step::Binary(Fn2::Add, 0, 1), DType::F32),
+    ];
+    let op = Fused::new(Program::new(steps).unwrap(), Shape::new(&[4, 6]));
+    let (x, key) = (TensorType::new(DType::F32, [4, 6]), TensorType::new(DType::I64, [2]));
+    let types = Types { inputs: &[x, key], outputs: &[x] };
+    assert_eq!(op.split(&[Split::Axis(1), Split::Whole], &types), [Split::Mixed]);
+    assert_eq!(op.split(&[Split::Axis(0), Split::Whole], &types), [Split::Axis(0)]);
 }
 
 #[test]

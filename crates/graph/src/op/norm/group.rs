@@ -10,7 +10,6 @@ use crate::op::{Backward, Cost, Io, OpDef, Reference, Types, expect_floats, expe
 use crate::split::Split;
 use crate::{match_float, op_attrs};
 use plimsoll_kernels::channel_norm;
-use plimsoll_kernels::gemm::Into;
 use plimsoll_tensor::{Shape, TensorType};
 
 /// Group norm: the channels (last axis) of each sample (first axis) are normalised in groups of neighbours, over all axes
@@ -219,6 +218,10 @@ impl OpDef for GroupNormGrad {
         split_sums(split_rows(&samples, 1), scale, types.outputs.len())
     }
 
+    fn adds(&self) -> bool {
+        true
+    }
+
     fn cost(&self, types: &Types<'_>) -> Cost {
         Cost {
             flops: 14 * types.inputs[0].elements() as u64,
@@ -242,7 +245,7 @@ impl OpDef for GroupNormGrad {
             let scale = self.scale.then(|| io.input::<T>(1));
             let [dscale, doffset] = self.outputs().places(1).map(|place| place.map(|i| io.output::<T>(i)));
             let (pool, x, mean, rstd) = (io.pool(), io.input(0), io.input(mean), io.input(rstd));
-            let (dy, dx, into, scratch) = (io.source(dy, 0), io.output(0), Into::Overwrite, io.workspace());
+            let (dy, dx, into, scratch) = (io.source(dy, 0), io.output(0), io.into(), io.workspace());
             channel_norm::group_norm_grad(pool, sizes, x, scale, mean, rstd, dy, dx, dscale, doffset, into, scratch);
         }, else unreachable!("checked by `infer`"));
         Ok(())

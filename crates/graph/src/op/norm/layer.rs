@@ -6,10 +6,11 @@ use super::{
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::op::softmax::{last_axis, rows_of, split_rows};
-use crate::op::{Backward, Cost, Io, OpDef, Reference, Types, expect_floats, expect_inputs};
+use crate::op::{
+    Backward, Cost, Io, OpDef, Reference, Types, expect_floats, expect_inputs, is_outermost, whole_chunks,
+};
 use crate::split::Split;
 use crate::{match_float, op_attrs};
-use plimsoll_kernels::gemm::Into;
 use plimsoll_kernels::norm;
 use plimsoll_tensor::TensorType;
 
@@ -209,6 +210,21 @@ impl OpDef for LayerNormGrad {
         split_sums(rows, scale.map(|i| inputs[i]), types.outputs.len())
     }
 
+    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, batch: usize) -> usize {
+        let rows = types.inputs[self.places().2].elements();
+        match inputs[0] {
+            Split::Axis(axis) if types.outputs.len() > 1 => match is_outermost(&types.inputs[0].shape, axis) {
+                true => whole_chunks(norm::CHUNK_ROWS, rows / batch),
+                false => 0,
+            },
+            _ => 1,
+        }
+    }
+
+    fn adds(&self) -> bool {
+        true
+    }
+
     fn cost(&self, types: &Types<'_>) -> Cost {
         Cost { flops: 14 * types.inputs[0].elements() as u64, bytes: types.bytes() }
     }
@@ -229,7 +245,7 @@ impl OpDef for LayerNormGrad {
             let [scale, mean] = [scale, mean].map(|place| place.map(|i| io.input::<T>(i)));
             let [dscale, doffset] = [dscale, doffset].map(|place| place.map(|i| io.output::<T>(i)));
             let (pool, x, rstd, scratch) = (io.pool(), io.input(0), io.input(rstd), io.workspace());
-            let (dy, dx, into) = (io.source(dy, 0), io.output(0), Into::Overwrite);
+            let (dy, dx, into) = (io.source(dy, 0), io.output(0), io.into());
             match mean {
                 Some(mean) => norm::layer_norm_grad(pool, x, scale, mean, rstd, dy, dx, dscale, doffset, into, scratch),
                 None => norm::rms_norm_grad(pool, x, scale, rstd, dy, dx, dscale, into, scratch),

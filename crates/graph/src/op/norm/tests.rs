@@ -1,5 +1,5 @@
 use super::*;
-use crate::op::check::{check_close, check_on, check_op, check_rejects, random};
+use crate::op::check::{check_close, check_on, check_op, check_rejects, check_slices, random};
 use crate::op::{OpDef, Types};
 use plimsoll_tensor::{DType, Tensor};
 
@@ -22,6 +22,20 @@ fn layer_norm() {
         let statistics: [&[usize]; 3] = [&[4], &[4], &[4, 6]];
         check_op(op, &[&shapes(&[4, 6], &[6], scale as usize)[..], &statistics].concat());
     }
+}
+
+#[test]
+fn slices_give_the_same_bits() {
+    let (cut, whole) = (Split::Axis(0), Split::Whole);
+    let op = LayerNorm { epsilon: 1e-3, centred: true, scale: true, offset: true };
+    check_slices(&op, &[&[9, 70], &[70], &[70]], &[cut, whole, whole]);
+    let op = LayerNormGrad { centred: true, scale: true, offset: true };
+    check_slices(&op, &[&[200, 6], &[6], &[200], &[200], &[200, 6]], &[cut, whole, cut, cut, cut]);
+    check_slices(&op, &[&[20, 48, 6], &[6], &[20, 48], &[20, 48], &[20, 48, 6]], &[cut, whole, cut, cut, cut]);
+    let op = GroupNorm { groups: 3, epsilon: 1e-3, scale: true, offset: true };
+    check_slices(&op, &[&[5, 130, 6], &[6], &[6]], &[cut, whole, whole]);
+    let op = GroupNormGrad { groups: 3, scale: true, offset: true };
+    check_slices(&op, &[&[5, 130, 6], &[6], &[5, 3], &[5, 3], &[5, 130, 6]], &[cut, whole, cut, cut, cut]);
 }
 
 #[test]

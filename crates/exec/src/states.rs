@@ -1,0 +1,236 @@
+//! States, read and set from outside: those in memory and those whose home is the file, all alike.
+//!
+//! A state may be larger than the memory that is left, so that [`Engine::read_state`] and [`Engine::write_state`] give and
+//! take it in pieces; whole copies are for small ones.
+
+use crate::arena::Arena;
+use crate::engine::{Engine, ExecError, copy_in, copy_out, is_finite, map_arena, missing, slice_mut, wrong_type};
+use crate::spill::{PIECE, SpillFile};
+use plimsoll_graph::Operand;
+use plimsoll_plan::StateLayout;
+use plimsoll_tensor::{Element, Tensor, TensorType};
+
+/// Where a state is.
+enum Home {
+    Memory(Operand),
+    File { slot: u64, ty: TensorType },
+}
+
+impl Engine {
+    /// Changes to another layout of the states: those that both have keep their values, whether they stay in memory, stay
+    /// in the file or move between the two; new ones are zero. The plans go.
+    ///
+    /// # Errors
+    /// When the budget or the system does not give the memory for both at once, or there is no room for the file. After an
+    /// error the states are as before.
+    pub fn set_state_layout(&mut self, layout: &StateLayout) -> Result<(), ExecError> {
+        self.programs.clear();
+        self.scratch = map_arena(&self.budget, "arena", 0)?;
+        let states = map_arena(&self.budget, "state", layout.bytes())?;
+        let stays = self.state.iter_file().eq(layout.iter_file());
+        let file = match layout.file_bytes() {
+            bytes if stays || bytes == 0 => None,
+            bytes => {
+                let slots: Vec<(u64, u64)> =
+                    layout.iter_file().map(|(_, slot, ty)| (slot, ty.bytes() as u64)).collect();
+                Some(self.new_file(layout, bytes, &slots)?)
+            }
+        };
+        for (name, offset, ty) in layout.iter() {
+            match self.find_state(name) {
+                Ok(Home::Memory(from)) if from.ty == ty => {
+                    // SAFETY: both places hold a value of this type inside their arenas, which are apart.
+                    unsafe {
+                        let to = states.ptr().add(offset as usize);
+                        std::ptr::copy_nonoverlapping(from.ptr, to, ty.bytes());
+                    }
+                }
+                Ok(Home::File { slot, ty: from }) if from == ty => {
+                    // SAFETY: inside the new arena, which is nobody else's yet.
+                    let to = unsafe { std::slice::from_raw_parts_mut(states.ptr().add(offset as usize), ty.bytes()) };
+                    self.file().fetch(slot, to)?;
+                }
+                _ => (),
+            }
+        }
+        if let Some(file) = &file {
+            for (name, slot, ty) in layout.iter_file().filter(|(name, _, ty)| self.state_type(name) == Some(*ty)) {
+                let mut at = slot;
+                self.read_state(name, |piece| {
+                    file.store(at, piece)?;
+                    at += piece.len() as u64;
+                    Ok::<(), ExecError>(())
+                })?;
+                debug_assert_eq!(at, slot + ty.bytes() as u64);
+            }
+        }
+        if !stays {
+            self.spill = file;
+        }
+        (self.states, self.state) = (states, layout.clone());
+        Ok(())
+    }
+
+    /// A copy of a state.
+    ///
+    /// # Errors
+    /// When there is no such state, or it cannot be read from the file.
+    pub fn state(&self, name: &str) -> Result<Tensor, ExecError> {
+        match self.find_state(name)? {
+            Home::Memory(operand) => Ok(copy_out(operand)),
+            Home::File { slot, ty } => {
+                let mut tensor = Tensor::zeros(ty.dtype, ty.shape);
+                self.file().fetch(slot, tensor.bytes_mut())?;
+                Ok(tensor)
+            }
+        }
+    }
+
+    /// Copies a tensor into a state.
+    ///
+    /// # Errors
+    /// When there is no such state, the tensor has another type, or it cannot be written to the file.
+    pub fn set_state(&mut self, name: &str, tensor: &Tensor) -> Result<(), ExecError> {
+        match self.find_state(name)? {
+            Home::Memory(operand) => copy_in("state", name, tensor, operand),
+            Home::File { ty, .. } if ty != *tensor.ty() => Err(wrong_type("state", name, ty, tensor.ty())),
+            Home::File { slot, .. } => Ok(self.file().store(slot, tensor.bytes())?),
+        }
+    }
+
+    /// Gives the bytes of a state, a piece of at most [`PIECE`] after another, in order. Every piece but the last has
+    /// [`PIECE`] bytes.
+    ///
+    /// # Errors
+    /// When there is no such state, it cannot be read from the file, or `each` fails.
+    pub fn read_state<E: From<ExecError>>(
+        &self,
+        name: &str,
+        mut each: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match self.find_state(name)? {
+            Home::Memory(operand) => {
+                // SAFETY: valid memory of the arena; writing needs `&mut self`.
+                let bytes = unsafe { std::slice::from_raw_parts(operand.ptr, operand.ty.bytes()) };
+                bytes.chunks(PIECE).try_for_each(each)
+            }
+            Home::File { slot, ty } => {
+                let staging = self.staging(&ty)?;
+                for (at, n) in pieces(&ty) {
+                    // SAFETY: a mapping of this function alone.
+                    let piece = unsafe { std::slice::from_raw_parts_mut(staging.ptr(), n) };
+                    self.file().fetch(slot + at, piece).map_err(ExecError::from)?;
+                    each(piece)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Fills a state: `fill` writes every byte of a piece of at most [`PIECE`], one after another, in order. Every piece but
+    /// the last has [`PIECE`] bytes. They must be valid for the state's type (0 or 1 for `bool`).
+    ///
+    /// # Errors
+    /// When there is no such state, it cannot be written to the file, or `fill` fails. What was filled before stays.
+    pub fn write_state<E: From<ExecError>>(
+        &mut self,
+        name: &str,
+        mut fill: impl FnMut(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match self.find_state(name)? {
+            Home::Memory(operand) => {
+                // SAFETY: valid memory of the arena, exclusive through `&mut self`.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(operand.ptr, operand.ty.bytes()) };
+                bytes.chunks_mut(PIECE).try_for_each(fill)
+            }
+            Home::File { slot, ty } => {
+                let staging = self.staging(&ty)?;
+                for (at, n) in pieces(&ty) {
+                    // SAFETY: a mapping of this function alone.
+                    let piece = unsafe { std::slice::from_raw_parts_mut(staging.ptr(), n) };
+                    fill(piece)?;
+                    self.file().store(slot + at, piece).map_err(ExecError::from)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The memory of a state that is in memory.
+    ///
+    /// # Errors
+    /// When there is no such state, it has another type, or its home is the file.
+    pub fn state_mut<T: Element>(&mut self, name: &str) -> Result<&mut [T], ExecError> {
+        let operand = self.find_in_memory(name)?;
+        // SAFETY: valid memory of the arena, exclusive through `&mut self`.
+        unsafe { slice_mut("state", name, operand) }
+    }
+
+    /// The memory of a state that is in memory, to be read.
+    ///
+    /// # Errors
+    /// When there is no such state, it has another type, or its home is the file.
+    pub fn state_slice<T: Element>(&self, name: &str) -> Result<&[T], ExecError> {
+        let operand = self.find_in_memory(name)?;
+        // SAFETY: valid memory of the arena; writing needs `&mut self`.
+        unsafe { slice_mut("state", name, operand).map(|s| &*s) }
+    }
+
+    /// The type of a state, if there is one of this name.
+    pub fn state_type(&self, name: &str) -> Option<TensorType> {
+        self.state.get(name).or(self.state.in_file(name)).map(|(_, ty)| ty)
+    }
+
+    /// A state with a value that is not finite.
+    pub(crate) fn state_that_is_not_finite(&self) -> Result<Option<String>, ExecError> {
+        let in_memory = self.state.iter().map(|(name, _, ty)| (name, ty));
+        let in_file = self.state.iter_file().map(|(name, _, ty)| (name, ty));
+        for (name, ty) in in_memory.chain(in_file) {
+            let mut fine = true;
+            self.read_state(name, |piece| {
+                let shape = [piece.len() / ty.dtype.size()];
+                let operand = Operand { ptr: piece.as_ptr().cast_mut(), ty: TensorType::new(ty.dtype, shape) };
+                fine &= is_finite(&operand);
+                Ok::<(), ExecError>(())
+            })?;
+            if !fine {
+                return Ok(Some(name.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    fn find_state(&self, name: &str) -> Result<Home, ExecError> {
+        if let Some((slot, ty)) = self.state.in_file(name) {
+            return Ok(Home::File { slot, ty });
+        }
+        let (offset, ty) = self.state.get(name).ok_or_else(|| missing("state", name))?;
+        // SAFETY: the layout stays inside the arena that was made for it.
+        Ok(Home::Memory(Operand { ptr: unsafe { self.states.ptr().add(offset as usize) }, ty }))
+    }
+
+    fn find_in_memory(&self, name: &str) -> Result<Operand, ExecError> {
+        match self.find_state(name)? {
+            Home::Memory(operand) => Ok(operand),
+            Home::File { .. } => {
+                let message = "is in the spill file: read and write it in pieces".into();
+                Err(ExecError::Value { what: "state", name: name.to_owned(), message })
+            }
+        }
+    }
+
+    fn file(&self) -> &SpillFile {
+        self.spill.as_ref().expect("a layout with states in the file has one")
+    }
+
+    /// Memory for a piece of a state on its way between the file and a caller.
+    fn staging(&self, ty: &TensorType) -> Result<Arena, ExecError> {
+        map_arena(&self.budget, "spill", ty.bytes().min(PIECE) as u64)
+    }
+}
+
+/// Where the pieces of a value begin, and their sizes.
+fn pieces(ty: &TensorType) -> impl Iterator<Item = (u64, usize)> {
+    let n = ty.bytes();
+    (0..n).step_by(PIECE).map(move |at| (at as u64, PIECE.min(n - at)))
+}

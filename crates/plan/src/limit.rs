@@ -1,0 +1,196 @@
+//! Plans that keep a limit, and the smallest limit that can be kept.
+//!
+//! What is alive is kept under a target by `evict`; what is packed is a little higher, so the target is lowered until the packed
+//! height keeps the limit. The smallest limit is found by a search that does not know which limit was asked for: so the number
+//! told in a refusal is one that works, and the same for all who ask.
+
+use crate::evict::{Effort, Evicted, Evictor, Problem};
+use crate::{Explanation, Options, Plan, PlanError, Recompute, StateLayout, assemble, explain, place};
+use plimsoll_graph::{Graph, NodeId};
+
+/// The smallest limit is found to within this many bytes, or a 128th of itself.
+const GRAIN: u64 = 64 * 1024;
+
+/// How hard to look for a plan just below the smallest limit that is known to work.
+const DESCENT: Effort = Effort { base: 200_000, per_task: 1_500 };
+
+/// How hard to pack what is found there.
+const DESCENT_PACKING: place::Effort = place::Effort { exact: 3_000_000, search: 3_000 };
+
+/// How hard to pack a run at most: what is not packed soon is packed sooner when a little less is alive.
+const PACKING: place::Effort = place::Effort { exact: 15_000_000, search: 20_000 };
+
+/// How often to look there.
+const DESCENTS: usize = 6;
+
+/// How hard to look again when a run was packed too high.
+const AGAIN: Effort = Effort { base: 200_000, per_task: 4_000 };
+
+/// A plan of a graph whose nodes run in this order, within the limit of the options.
+pub(crate) fn plan_within(
+    graph: Graph,
+    order: &[NodeId],
+    state: &StateLayout,
+    options: &Options,
+) -> Result<Plan, PlanError> {
+    let limit = options.limit.unwrap_or(u64::MAX);
+    let has_filed = graph.states().any(|(_, name)| state.in_file(name).is_some());
+    if !has_filed {
+        let whole = assemble(graph, order, state, options, 0, options.effort)?;
+        if whole.arena_bytes <= limit {
+            return Ok(whole);
+        }
+        let problem = Problem::of(&whole.graph, order, state, options);
+        return Limited { graph: &whole.graph, problem: &problem, state, options, whole: &whole }.plan(limit);
+    }
+    // States come from the file, so that transfers are needed with any limit.
+    let problem = Problem::of(&graph, order, state, options);
+    let plain = Evictor::new(&graph, state, &problem).at(u64::MAX / 4, Effort::QUICK)?;
+    let plain = plain.expect("without a limit everything fits");
+    let whole = place_run(plain, state, options, 0, options.effort)?;
+    if whole.arena_bytes <= limit {
+        return Ok(whole);
+    }
+    Limited { graph: &graph, problem: &problem, state, options, whole: &whole }.plan(limit)
+}
+
+/// The plan of a run.
+fn place_run(
+    run: Evicted,
+    state: &StateLayout,
+    options: &Options,
+    limit: u64,
+    effort: place::Effort,
+) -> Result<Plan, PlanError> {
+    let recomputed = Recompute {
+        nodes: run.repeats,
+        seconds: run.seconds,
+        extra_seconds: run.extra_seconds,
+        score: run.score,
+        bound: run.bound,
+        transfers: run.transfers,
+        written: run.written,
+        read: run.read,
+    };
+    let plan = assemble(run.graph, &run.order, state, options, limit, effort)?;
+    Ok(Plan { recomputed, file_bytes: run.file_bytes, ..plan })
+}
+
+/// A graph that does not fit without evictions.
+struct Limited<'a> {
+    graph: &'a Graph,
+    problem: &'a Problem,
+    state: &'a StateLayout,
+    options: &'a Options,
+    /// Without a limit.
+    whole: &'a Plan,
+}
+
+impl Limited<'_> {
+    /// The fastest plan found within a limit, or the refusal.
+    fn plan(&self, limit: u64) -> Result<Plan, PlanError> {
+        let least = self.smallest(limit)?;
+        if least.as_ref().is_none_or(|plan| plan.arena_bytes > limit) {
+            return Err(self.refusal(limit, least.map_or(self.whole.arena_bytes, |plan| plan.arena_bytes)));
+        }
+        let asked = self.options.effort;
+        let packing = place::Effort { exact: asked.exact.min(PACKING.exact), search: asked.search.min(PACKING.search) };
+        let fast = self.within(limit, self.options.search, packing, 8)?;
+        let plans = least.into_iter().chain(fast);
+        let plan = plans.min_by(|a, b| a.recomputed.score.total_cmp(&b.recomputed.score));
+        Ok(plan.expect("one was found"))
+    }
+
+    fn refusal(&self, limit: u64, smallest: u64) -> PlanError {
+        let floor = self.problem.floor();
+        let node = self.problem.tasks[floor.task].node;
+        let peak: Box<Explanation> = Box::new(explain(self.whole));
+        PlanError::DoesNotFit {
+            limit,
+            smallest,
+            floor: floor.bytes,
+            floor_op: node.map_or_else(|| "the end of the step".to_owned(), |id| self.graph.describe(id)),
+            unlimited: self.whole.arena_bytes,
+            peak,
+        }
+    }
+
+    /// A plan that keeps a limit, if one is found.
+    fn within(
+        &self,
+        limit: u64,
+        effort: Effort,
+        packing: place::Effort,
+        attempts: usize,
+    ) -> Result<Option<Plan>, PlanError> {
+        let mut evictor = Evictor::new(self.graph, self.state, self.problem);
+        let mut target = limit;
+        for attempt in 0..attempts {
+            let effort = if attempt == 0 { effort } else { least(effort, AGAIN) };
+            let Some(run) = evictor.at(target, effort)? else { return Ok(None) };
+            let plan = place_run(run, self.state, self.options, limit, packing)?;
+            if plan.arena_bytes <= limit {
+                return Ok(Some(plan));
+            }
+            // What is packed is a little higher than what is alive: the difference is taken off.
+            target = target.saturating_sub(plan.arena_bytes - limit);
+        }
+        Ok(None)
+    }
+
+    /// The plan with the smallest arena found, by a search that is the same for all limits, as far as it takes to know whether
+    /// it is within this one. `None` when the plain plan is the smallest.
+    fn smallest(&self, limit: u64) -> Result<Option<Plan>, PlanError> {
+        let mut best: Option<Plan> = None;
+        let mut last = None;
+        let height = |best: &Option<Plan>| best.as_ref().map_or(self.whole.arena_bytes, |plan| plan.arena_bytes);
+        let keep = |best: &mut Option<Plan>, plan: Plan| {
+            if plan.arena_bytes < height(best) {
+                *best = Some(plan);
+            }
+        };
+        let (mut works, mut fails) = (self.whole.live_bytes, self.problem.floor().bytes.saturating_sub(1));
+        let grain = (works / 128).clamp(place::ALIGNMENT, GRAIN);
+        while works > fails + grain && height(&best) > limit {
+            let middle = fails + (works - fails) / 2;
+            let mut evictor = Evictor::new(self.graph, self.state, self.problem);
+            match evictor.at(middle, Effort::QUICK)? {
+                Some(run) => {
+                    works = middle;
+                    // Packed is what may be within the limit, and the last one.
+                    match middle <= limit || works <= fails + grain {
+                        true => {
+                            keep(&mut best, place_run(run, self.state, self.options, middle, place::Effort::QUICK)?)
+                        }
+                        false => last = Some((run, middle)),
+                    }
+                }
+                None => fails = middle,
+            }
+        }
+        if let Some((run, target)) = last.filter(|_| height(&best) > limit) {
+            keep(&mut best, place_run(run, self.state, self.options, target, place::Effort::QUICK)?);
+        }
+        // A few steps more: what is packed may be a little lower yet.
+        let mut step = grain;
+        for _ in 0..DESCENTS {
+            if height(&best) <= limit {
+                break;
+            }
+            let target = height(&best).saturating_sub(step);
+            match self.within(target, DESCENT, DESCENT_PACKING, 3)? {
+                Some(plan) => {
+                    keep(&mut best, plan);
+                    step *= 2;
+                }
+                None if step == grain => break,
+                None => step = grain,
+            }
+        }
+        Ok(best)
+    }
+}
+
+fn least(a: Effort, b: Effort) -> Effort {
+    Effort { base: a.base.min(b.base), per_task: a.per_task.min(b.per_task) }
+}
