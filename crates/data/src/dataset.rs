@@ -1,0 +1,259 @@
+//! `Dataset`: what to read and what to do with it.
+
+use crate::ahead::{Ahead, Lead};
+use crate::flow::{Flow, InOrder, Lookup, Measured, Open};
+use crate::{Cardinality, Error, Iter, Options, Spec};
+use plimsoll_budget::{Budget, Bytes};
+use std::sync::Arc;
+
+/// How many calls of a function run at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Calls {
+    /// This many.
+    Fixed(usize),
+    /// As many as measuring finds useful, at most one per core.
+    Auto,
+}
+
+/// Let measuring decide; for parallel calls and for how far to prefetch.
+pub const AUTOTUNE: Calls = Calls::Auto;
+
+/// A description of data: sources and what happens to their elements.
+///
+/// Describing reads nothing but what is needed to know the elements' shapes; [`Dataset::iter`] begins to work. Copying is cheap. A
+/// mistake in a chain of calls is kept and told when the data set is used, so that chains need no `?` at every link.
+///
+/// Names and meanings are those of `tf.data`. The difference: a chain in which every element can be found by its number (arrays,
+/// `.npy` files, image folders, ranges; mapped, batched, zipped, shuffled...) stays so, so that its shuffle is complete and
+/// needs no buffer, its position can be saved in a few bytes, and its threads cannot change its order.
+///
+/// ```
+/// use plimsoll_budget::{Budget, Bytes};
+/// use plimsoll_data::{AUTOTUNE, Dataset};
+/// use plimsoll_tensor::Tensor;
+/// let x = Tensor::from_slice([4, 2], &[0.0f32, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])?;
+/// let y = Tensor::from_slice([4], &[0i64, 1, 0, 1])?;
+/// let data = Dataset::from_arrays([("x", x), ("label", y)])
+///     .map_in_place("x", |x: &mut [f32]| x.iter_mut().for_each(|v| *v = *v * 2.0 - 1.0))
+///     .shuffle(None, 7)
+///     .batch(2)
+///     .prefetch(AUTOTUNE);
+/// assert_eq!(data.spec()?.to_string(), "{x: f32[2,2], label: i64[2]}");
+/// let mut labels = Vec::new();
+/// for batch in data.iter(&Budget::new(Bytes::mib(4)))? {
+///     labels.extend_from_slice(batch?.get::<i64>("label")?);
+/// }
+/// labels.sort();
+/// assert_eq!(labels, [0, 0, 1, 1]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Dataset {
+    node: Result<Arc<dyn Node>, Error>,
+}
+
+impl Dataset {
+    pub(crate) fn new(node: impl Node + 'static) -> Dataset {
+        Dataset { node: Ok(Arc::new(node)) }
+    }
+
+    pub(crate) fn from_result(node: Result<Dataset, Error>) -> Dataset {
+        node.unwrap_or_else(|error| Dataset { node: Err(error) })
+    }
+
+    /// A data set made from this one's node, or this one's mistake.
+    pub(crate) fn then<N: Node + 'static>(&self, make: impl FnOnce(Arc<dyn Node>) -> Result<N, Error>) -> Dataset {
+        Dataset::from_result(self.node().and_then(|node| Ok(Dataset::new(make(node)?))))
+    }
+
+    pub(crate) fn node(&self) -> Result<Arc<dyn Node>, Error> {
+        self.node.clone()
+    }
+
+    /// What every element looks like.
+    ///
+    /// # Errors
+    /// When the description has a mistake in it.
+    pub fn spec(&self) -> Result<Arc<Spec>, Error> {
+        Ok(self.node()?.spec().clone())
+    }
+
+    /// How many elements there are.
+    ///
+    /// # Errors
+    /// When the description has a mistake in it.
+    pub fn cardinality(&self) -> Result<Cardinality, Error> {
+        Ok(self.node()?.cardinality())
+    }
+
+    /// The stages, one per line, sources first.
+    ///
+    /// # Errors
+    /// When the description has a mistake in it.
+    pub fn describe(&self) -> Result<String, Error> {
+        Ok(describe(&*self.node()?))
+    }
+
+    /// Begins the first pass over the elements, with memory from a budget.
+    ///
+    /// # Errors
+    /// When the description has a mistake in it, a file cannot be opened, or the budget does not have the least that is needed.
+    pub fn iter(&self, budget: &Budget) -> Result<Iter, Error> {
+        self.iter_with(&Options::new(budget))
+    }
+
+    /// Begins a pass over the elements.
+    ///
+    /// # Errors
+    /// As [`Dataset::iter`].
+    pub fn iter_with(&self, options: &Options) -> Result<Iter, Error> {
+        Iter::open(self.node()?, options)
+    }
+
+    /// Goes on where [`Iter::save`] was called, in this process or another: no element is lost or repeated.
+    ///
+    /// Where elements can be found by number this is a jump; else the elements before the position are made again and dropped.
+    ///
+    /// # Errors
+    /// As [`Dataset::iter`], and when the position was saved by another pipeline.
+    pub fn resume(&self, position: &[u8], options: &Options) -> Result<Iter, Error> {
+        Iter::resume(self.node()?, position, options)
+    }
+
+    /// The memory with which a pass can work, one element at a time and without threads; `None` where elements have no fixed size, or
+    /// where all of them are kept in memory, so that only running tells.
+    ///
+    /// More makes it faster, up to some blocks of a few hundred kilobytes per thread (from files: a few megabytes).
+    ///
+    /// ```
+    /// use plimsoll_budget::{Budget, Bytes};
+    /// use plimsoll_data::{AUTOTUNE, Dataset};
+    /// let data = Dataset::range(0, 1000, 1).shuffle(None, 1).batch(100).prefetch(AUTOTUNE);
+    /// let least = data.least_memory()?.unwrap();
+    /// assert!(least < Bytes::kib(16));
+    /// assert_eq!(data.iter(&Budget::new(least))?.count(), 10);
+    /// # Ok::<(), plimsoll_data::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the description has a mistake in it.
+    pub fn least_memory(&self) -> Result<Option<Bytes>, Error> {
+        Ok(self.node()?.least_bytes().map(Bytes))
+    }
+
+    /// Whether elements can be found by number, so that a shuffle needs no buffer and a resume no repetition.
+    ///
+    /// # Errors
+    /// When the description has a mistake in it.
+    pub fn is_indexable(&self) -> Result<bool, Error> {
+        Ok(self.node()?.is_lookup())
+    }
+}
+
+impl std::fmt::Debug for Dataset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.describe() {
+            Ok(text) => f.write_str(&text),
+            Err(error) => write!(f, "Dataset with a mistake: {error}"),
+        }
+    }
+}
+
+/// One link of the description.
+pub(crate) trait Node: Send + Sync {
+    /// Its name and what distinguishes it, on one line: positions saved by pipelines that differ here are refused.
+    fn describe(&self) -> String;
+
+    /// The links it takes elements from.
+    fn inputs(&self) -> Vec<&Arc<dyn Node>> {
+        Vec::new()
+    }
+
+    fn spec(&self) -> &Arc<Spec>;
+
+    fn cardinality(&self) -> Cardinality;
+
+    /// Whether `lookup` gives something.
+    fn is_lookup(&self) -> bool;
+
+    /// The elements by number.
+    fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
+        let _ = open;
+        Ok(None)
+    }
+
+    /// The elements one after another; asked for when `is_lookup` says no.
+    fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn crate::flow::Stage>, Error>;
+
+    /// How far ahead the elements shall be made.
+    fn lead(&self) -> Option<Lead> {
+        self.inputs().into_iter().filter_map(|input| input.lead()).reduce(Lead::with)
+    }
+
+    /// The memory without which the stage and those before it cannot work; `None` where only running tells.
+    fn least_bytes(&self) -> Option<u64> {
+        let inputs = self.inputs().into_iter().map(|input| input.least_bytes()).sum::<Option<u64>>()?;
+        inputs.checked_add(self.own_bytes()?)
+    }
+
+    /// The stage's own part: an element being made, one being given away, and room to move one.
+    fn own_bytes(&self) -> Option<u64> {
+        self.largest()?.checked_mul(3)
+    }
+
+    /// The bytes of the largest element; `None` where only running tells.
+    fn largest(&self) -> Option<u64> {
+        // Where elements differ in size, they pass through from an input; stages that make new ones say so for themselves.
+        match self.spec().bytes() {
+            Some(bytes) => Some(bytes as u64),
+            None => {
+                self.inputs().into_iter().map(|input| input.largest()).collect::<Option<Vec<_>>>()?.into_iter().max()
+            }
+        }
+    }
+
+    /// For `parallel`: the function that is applied to every element of the input.
+    fn transform(&self) -> Option<Arc<dyn crate::stages::Transform>> {
+        None
+    }
+}
+
+pub(crate) fn describe(node: &dyn Node) -> String {
+    let mut text = String::new();
+    for input in node.inputs() {
+        text += &describe(&**input);
+        text += "\n";
+    }
+    text + &node.describe()
+}
+
+/// The elements of a link by number, measured.
+pub(crate) fn open_lookup(node: &Arc<dyn Node>, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
+    let Some(lookup) = node.lookup(open)? else { return Ok(None) };
+    let clock = open.profile.clock(&node.describe());
+    Ok(Some(Arc::new(Measured { lookup, clock })))
+}
+
+/// The elements of a link that are by number, where the caller knows that they are.
+pub(crate) fn expect_lookup(node: &Arc<dyn Node>, open: &Open) -> Result<Arc<dyn Lookup>, Error> {
+    open_lookup(node, open)?.ok_or_else(|| {
+        Error::pipeline(node.describe(), "says that its elements can be found by number, but has no way")
+    })
+}
+
+/// The elements of a link one after another: by number in order where that is possible, ahead of use where that was asked for.
+pub(crate) fn open_flow(node: &Arc<dyn Node>, open: &Open, epoch: u64) -> Result<Flow, Error> {
+    let spec = node.spec().clone();
+    if !node.is_lookup() {
+        let stage = node.stage(open, epoch)?;
+        return Ok(Flow::new(stage, spec, open, &node.describe()));
+    }
+    let lookup = expect_lookup(node, open)?;
+    Ok(match node.lead() {
+        Some(lead) => {
+            let ahead = Ahead::of_lookup(lookup, spec.clone(), epoch, lead, open);
+            Flow::new(Box::new(ahead), spec, open, "hand-over")
+        }
+        None => Flow::new(Box::new(InOrder::new(lookup, epoch)), spec, open, "hand-over"),
+    })
+}

@@ -1,0 +1,233 @@
+//! The two ways in which elements move: by number, and one after another.
+//!
+//! [`Lookup`] gives elements by number: a function of (epoch, number) alone, callable from several threads at once. Every stage
+//! that can stay a lookup does, because then shuffling is arithmetic, a resume is a jump and threads cannot change the order.
+//! [`Stage`] gives the elements one after another, for sources and stages that know no better.
+
+use crate::builder::Builder;
+use crate::column::Chunk;
+use crate::profile::Clock;
+use crate::{Error, Spec};
+use plimsoll_budget::{Account, Bytes};
+use std::sync::Arc;
+
+/// What a running pipeline shares: where memory comes from, how many threads there may be, who is measured.
+#[derive(Clone)]
+pub(crate) struct Open {
+    pub(crate) account: Account,
+    pub(crate) threads: usize,
+    pub(crate) profile: crate::profile::Profile,
+}
+
+impl Open {
+    /// How many elements to handle at a time, so that they fit in the nearer caches and in a part of what is left.
+    pub(crate) fn block(&self, spec: &Spec, preferred: usize) -> usize {
+        // Elements of unknown size come singly until some have been weighed.
+        spec.bytes().map_or(1, |size| self.block_of(size, preferred))
+    }
+
+    /// How many elements of this size to handle at a time.
+    pub(crate) fn block_of(&self, size: usize, preferred: usize) -> usize {
+        let left = self.account.budget().left().unwrap_or(Bytes::MAX);
+        // Four blocks in flight, in two copies each, leave half of what is left to others.
+        let bytes = (left.0 / 16).min(preferred as u64).max(1) as usize;
+        (bytes / size.max(1)).clamp(1, Open::ROWS)
+    }
+
+    /// How many elements like those of a chunk to handle at a time.
+    pub(crate) fn block_like(&self, chunk: &Chunk, before: usize, preferred: usize) -> usize {
+        let size = chunk.weight().div_ceil(chunk.rows.max(1));
+        // Growing step by step, because the next ones may be larger.
+        self.block_of(size, preferred).min(before * 2)
+    }
+
+    /// The most elements handled at a time, which bounds the lists of their numbers.
+    pub(crate) const ROWS: usize = 8192;
+}
+
+/// Elements by number.
+pub(crate) trait Lookup: Send + Sync {
+    /// How many there are; `u64::MAX` when they never end.
+    fn len(&self) -> u64;
+
+    /// Appends the elements of these numbers to `out`, all of them or fails.
+    fn gather(&self, epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error>;
+
+    /// How many bytes to ask for at a time: more where one request costs more than its bytes.
+    fn preferred_bytes(&self) -> usize {
+        256 << 10
+    }
+}
+
+/// Elements one after another.
+pub(crate) trait Stage: Send {
+    /// Appends up to `want` elements to `out`; false when there are no more.
+    ///
+    /// An error stands for one element: those before it are in `out`, and the next call goes on behind it.
+    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error>;
+
+    /// Passes over `n` elements without making them and says over how many (fewer at the end); `None` when they must be made.
+    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
+        let _ = n;
+        Ok(None)
+    }
+
+    /// Elements that exist already, with what follows them, handed over without a copy; `None` when `fill` is the way.
+    fn ready(&mut self) -> Option<(Chunk, Result<bool, Error>)> {
+        None
+    }
+}
+
+/// A running stage: measured, and with what every stage can do by filling.
+pub(crate) struct Flow {
+    stage: Box<dyn Stage>,
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) open: Open,
+    clock: Clock,
+}
+
+impl Flow {
+    pub(crate) fn new(stage: Box<dyn Stage>, spec: Arc<Spec>, open: &Open, name: &str) -> Flow {
+        Flow { stage, spec, open: open.clone(), clock: open.profile.clock(name) }
+    }
+
+    pub(crate) fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        let before = out.rows();
+        let result = self.clock.measure(|| self.stage.fill(out, want));
+        if result.is_err() {
+            out.rollback();
+        }
+        self.clock.count(out.rows() - before);
+        result
+    }
+
+    /// Appends exactly `want` elements, fewer only at the end.
+    pub(crate) fn fill_exact(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        let goal = out.rows() + want;
+        while out.rows() < goal {
+            if !self.fill(out, goal - out.rows())? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn builder(&self) -> Result<Builder<'static>, Error> {
+        Builder::new(&self.open.account, &self.spec)
+    }
+
+    /// The next elements, at most `want` unless they exist already; with what comes behind them.
+    pub(crate) fn chunk(&mut self, want: usize) -> (Chunk, Result<bool, Error>) {
+        if let Some(ready) = self.clock.measure(|| self.stage.ready()) {
+            self.clock.count(ready.0.rows);
+            return ready;
+        }
+        let mut out = match self.builder() {
+            Ok(out) => out,
+            Err(error) => return (Chunk { rows: 0, columns: Vec::new() }, Err(error)),
+        };
+        let result = self.fill(&mut out, want);
+        (out.finish(), result)
+    }
+
+    /// Passes over `n` elements; an element that is an error counts as one.
+    pub(crate) fn skip(&mut self, n: u64) -> Result<u64, Error> {
+        if let Some(skipped) = self.stage.skip(n)? {
+            return Ok(skipped);
+        }
+        let mut skipped = 0;
+        while skipped < n {
+            let want = (n - skipped).min(256) as usize;
+            let mut out = self.builder()?;
+            let result = self.fill(&mut out, want);
+            skipped += out.rows() as u64;
+            match result {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) if error.is_data() => skipped += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(skipped)
+    }
+}
+
+/// Goes through a lookup in order.
+pub(crate) struct InOrder {
+    lookup: Arc<dyn Lookup>,
+    epoch: u64,
+    next: u64,
+    at: Vec<u64>,
+}
+
+impl InOrder {
+    pub(crate) fn new(lookup: Arc<dyn Lookup>, epoch: u64) -> InOrder {
+        InOrder { lookup, epoch, next: 0, at: Vec::new() }
+    }
+
+    fn gather(&mut self, n: u64, out: &mut Builder<'_>) -> Result<(), Error> {
+        let before = out.rows();
+        self.at.clear();
+        self.at.extend(self.next..self.next + n);
+        let result = self.lookup.gather(self.epoch, &self.at, out);
+        match result {
+            Ok(()) => self.next += n,
+            Err(_) => out.truncate(before),
+        }
+        result
+    }
+}
+
+impl Stage for InOrder {
+    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        let mut n = (want.min(Open::ROWS) as u64).min(self.lookup.len() - self.next);
+        if n == 0 {
+            return Ok(false);
+        }
+        loop {
+            match self.gather(n, out) {
+                Ok(()) => return Ok(true),
+                // Less at a time may do.
+                Err(error) if error.is_over_budget() && n > 1 => n /= 2,
+                Err(_) if n > 1 => {
+                    // One of them is bad: those before it count, and the error is its own.
+                    for _ in 0..n {
+                        self.gather(1, out).inspect_err(|_| self.next += 1)?;
+                    }
+                    return Ok(true);
+                }
+                Err(error) => {
+                    self.next += !error.is_over_budget() as u64;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
+        let n = n.min(self.lookup.len() - self.next);
+        self.next += n;
+        Ok(Some(n))
+    }
+}
+
+/// A measured lookup.
+pub(crate) struct Measured {
+    pub(crate) lookup: Arc<dyn Lookup>,
+    pub(crate) clock: Clock,
+}
+
+impl Lookup for Measured {
+    fn len(&self) -> u64 {
+        self.lookup.len()
+    }
+
+    fn gather(&self, epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
+        self.clock.count(at.len());
+        self.clock.measure(|| self.lookup.gather(epoch, at, out))
+    }
+
+    fn preferred_bytes(&self) -> usize {
+        self.lookup.preferred_bytes()
+    }
+}

@@ -1,0 +1,150 @@
+//! Growing memory that is counted: every byte is reserved before it is allocated.
+
+use crate::Error;
+use plimsoll_budget::{Account, Bytes, Reservation};
+use plimsoll_tensor::Element;
+
+/// A growing list whose capacity is reserved from an account.
+pub(crate) struct Counted<T> {
+    items: Vec<T>,
+    held: Reservation,
+}
+
+impl<T: Clone> Counted<T> {
+    pub(crate) fn new(account: &Account) -> Result<Counted<T>, Error> {
+        Ok(Counted { items: Vec::new(), held: account.reserve(Bytes::ZERO)? })
+    }
+
+    /// Room for `more` items, exactly so when the list was empty, else at least doubling while the budget allows it.
+    pub(crate) fn reserve(&mut self, more: usize) -> Result<(), Error> {
+        let needed = self.items.len().saturating_add(more);
+        if needed <= self.items.capacity() {
+            return Ok(());
+        }
+        let account = self.held.account().clone();
+        let reserve = |capacity: usize| {
+            account.reserve(Bytes::from(capacity.saturating_mul(size_of::<T>()))).map(|held| (capacity, held))
+        };
+        // While the list moves, the old and the new place exist side by side, so both stay reserved.
+        let (capacity, held) = reserve(needed.max(self.items.len().saturating_mul(2))).or_else(|_| reserve(needed))?;
+        let mut items = Vec::new();
+        items.try_reserve_exact(capacity).map_err(|_| self.refused(capacity))?;
+        items.extend_from_slice(&self.items);
+        self.items = items;
+        self.held = held;
+        Ok(())
+    }
+
+    pub(crate) fn push(&mut self, item: T) -> Result<(), Error> {
+        self.reserve(1)?;
+        self.items.push(item);
+        Ok(())
+    }
+
+    /// Appends `n` copies of `item` and gives access to them.
+    pub(crate) fn grow(&mut self, n: usize, item: T) -> Result<&mut [T], Error> {
+        self.reserve(n)?;
+        let old = self.items.len();
+        self.items.resize(old + n, item);
+        Ok(&mut self.items[old..])
+    }
+
+    pub(crate) fn truncate(&mut self, n: usize) {
+        self.items.truncate(n);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.items.clear();
+    }
+
+    fn refused(&self, capacity: usize) -> Error {
+        let message = format!("the system has no memory for {}", Bytes::from(capacity * size_of::<T>()));
+        Error::pipeline(self.held.account().name(), message)
+    }
+}
+
+impl<T> std::ops::Deref for Counted<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.items
+    }
+}
+
+impl<T> std::ops::DerefMut for Counted<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.items
+    }
+}
+
+/// Counted bytes that begin at a multiple of 8, so that numbers of every type can lie in them.
+pub(crate) struct Memory {
+    words: Counted<u64>,
+    len: usize,
+}
+
+impl Memory {
+    pub(crate) fn new(account: &Account) -> Result<Memory, Error> {
+        Ok(Memory { words: Counted::new(account)?, len: 0 })
+    }
+
+    pub(crate) fn reserve(&mut self, more: usize) -> Result<(), Error> {
+        let words = self.len.saturating_add(more).div_ceil(8);
+        self.words.reserve(words.saturating_sub(self.words.len()))
+    }
+
+    /// Appends `n` bytes of unspecified value and gives access to them.
+    pub(crate) fn grow(&mut self, n: usize) -> Result<&mut [u8], Error> {
+        self.reserve(n)?;
+        let (old, new) = (self.len, self.len + n);
+        let words = new.div_ceil(8);
+        if words > self.words.len() {
+            self.words.grow(words - self.words.len(), 0)?;
+        }
+        self.len = new;
+        Ok(&mut self.bytes_mut()[old..])
+    }
+
+    pub(crate) fn truncate(&mut self, n: usize) {
+        self.len = self.len.min(n);
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the words hold at least `len` initialised bytes.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.len) }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.len) }
+    }
+}
+
+/// The bytes as numbers; `None` when they are not aligned or not whole numbers.
+pub(crate) fn as_numbers<T: Element>(bytes: &[u8]) -> Option<&[T]> {
+    if bytes.is_empty() {
+        return Some(&[]);
+    }
+    let aligned =
+        (bytes.as_ptr() as usize).is_multiple_of(align_of::<T>()) && bytes.len().is_multiple_of(size_of::<T>());
+    // SAFETY: aligned and in whole numbers, as just checked; `Element`s are plain data, and every writer of `bool`
+    // components in this crate writes 0 or 1 only.
+    aligned.then(|| unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>()) })
+}
+
+/// The bytes as numbers to be changed; `None` when they are not aligned or not whole numbers.
+pub(crate) fn as_numbers_mut<T: Element>(bytes: &mut [u8]) -> Option<&mut [T]> {
+    if bytes.is_empty() {
+        return Some(&mut []);
+    }
+    let aligned =
+        (bytes.as_ptr() as usize).is_multiple_of(align_of::<T>()) && bytes.len().is_multiple_of(size_of::<T>());
+    // SAFETY: as in `as_numbers`, and the borrow is exclusive.
+    aligned.then(|| unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / size_of::<T>()) })
+}
+
+/// The numbers as bytes.
+pub(crate) fn as_bytes<T: Element>(numbers: &[T]) -> &[u8] {
+    // SAFETY: `Element`s are plain data without padding.
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
+}

@@ -1,0 +1,171 @@
+//! Folders of images: one folder per class.
+
+use super::files::{Files, Readable};
+use crate::stages::Writer;
+use crate::{Component, Dataset, Error, Kind};
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, imageops::FilterType};
+use plimsoll_budget::Reservation;
+use plimsoll_tensor::{DType, Tensor};
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+
+/// How the images of a folder become elements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Images {
+    /// Height and width to which every image is resized (bilinear); `None` leaves them as they are, each with its own size.
+    pub size: Option<(u32, u32)>,
+    /// 1 for grey, 3 for colour.
+    pub channels: u32,
+    /// The most pixels that an image may have: a few bytes can claim billions.
+    pub most_pixels: u64,
+}
+
+impl Default for Images {
+    fn default() -> Images {
+        Images { size: None, channels: 3, most_pixels: 64 << 20 }
+    }
+}
+
+impl Images {
+    /// Resized to this height and width.
+    pub fn resized(height: u32, width: u32) -> Images {
+        Images { size: Some((height, width)), ..Images::default() }
+    }
+
+    fn component(&self) -> Component {
+        let side = |n: Option<u32>| n.map(|n| n as usize);
+        let dims = [side(self.size.map(|s| s.0)), side(self.size.map(|s| s.1)), Some(self.channels as usize)];
+        Component::ragged("image", DType::U8, &dims)
+    }
+}
+
+impl Dataset {
+    /// The JPEG and PNG images in the folders of a folder: `image` (height, width, channels; bytes), `label` (the number of the folder, in the
+    /// order of names) and `path`.
+    ///
+    /// Images are found by number, so a shuffle is complete; put `.prefetch(AUTOTUNE)` behind it to decode and resize on several
+    /// threads. [`Dataset::image_classes`] gives the folders' names.
+    pub fn from_image_folder(folder: impl AsRef<Path>, images: Images) -> Dataset {
+        let folder = folder.as_ref().to_path_buf();
+        Dataset::from_result((|| {
+            let classes = Dataset::image_classes(&folder)?;
+            let (mut paths, mut labels) = (Vec::new(), Vec::new());
+            for (label, class) in classes.iter().enumerate() {
+                let mut files = images_in(&folder.join(class))?;
+                files.sort();
+                labels.extend(std::iter::repeat_n(label as i64, files.len()));
+                paths.extend(files);
+            }
+            if paths.is_empty() {
+                return Err(Error::in_file(&folder, "has no folders with .jpg, .jpeg or .png files"));
+            }
+            let labels = Tensor::from_slice([labels.len()], &labels).expect("as many as counted");
+            let files = Dataset::from_strings("path", paths.iter().map(|p| p.as_os_str().as_encoded_bytes()));
+            let rows = Dataset::zip_named(&[("", &files), ("", &Dataset::from_array("label", labels))]);
+            let rows = rows.rename(&[("/path", "path"), ("/label", "label")]);
+            let components = [
+                images.component(),
+                Component::new("label", DType::I64, &[]),
+                Component::new("path", Kind::Bytes, &[]),
+            ];
+            Ok(rows.map(components, move |row, out| {
+                let path = as_path(row.string("path")?);
+                let (bytes, _held) = read(&path, out)?;
+                decode(&path, &bytes, &images, out)?;
+                out.copy("label", row, "label")?;
+                out.copy("path", row, "path")
+            }))
+        })())
+    }
+
+    /// The names of the folders in a folder, in order: the classes of [`Dataset::from_image_folder`].
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn image_classes(folder: impl AsRef<Path>) -> Result<Vec<String>, Error> {
+        let folder = folder.as_ref();
+        let mut classes = Vec::new();
+        for entry in std::fs::read_dir(folder).map_err(|e| Error::io(folder, e))? {
+            let entry = entry.map_err(|e| Error::io(folder, e))?;
+            if entry.path().is_dir() {
+                classes.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        classes.sort();
+        Ok(classes)
+    }
+
+    /// JPEG and PNG images without labels: `image` and `path`.
+    pub fn from_images(files: impl Into<Files>, images: Images) -> Dataset {
+        let files = files.into();
+        let paths = Dataset::from_strings("path", files.paths().iter().map(|p| p.as_os_str().as_encoded_bytes()));
+        paths.map([images.component(), Component::new("path", Kind::Bytes, &[])], move |row, out| {
+            let path = as_path(row.string("path")?);
+            let (bytes, _held) = read(&path, out)?;
+            decode(&path, &bytes, &images, out)?;
+            out.copy("path", row, "path")
+        })
+    }
+}
+
+/// The bytes of a file, counted.
+fn read(path: &Path, out: &Writer<'_, '_>) -> Result<(Vec<u8>, Reservation), Error> {
+    let file = Readable::open(path)?;
+    let held = out.reserve(file.len)?;
+    let mut bytes = vec![0; file.len as usize];
+    file.read(0, &mut bytes)?;
+    Ok((bytes, held))
+}
+
+fn as_path(bytes: &[u8]) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
+}
+
+fn images_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(|e| Error::io(folder, e))? {
+        let path = entry.map_err(|e| Error::io(folder, e))?.path();
+        let ending = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+        if matches!(ending.as_deref(), Some("jpg" | "jpeg" | "png")) {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// Appends an encoded image as the component `image`.
+fn decode(path: &Path, bytes: &[u8], images: &Images, out: &mut Writer<'_, '_>) -> Result<(), Error> {
+    let bad = |message: String| Error::in_file(path, message);
+    let failed = |e: &dyn std::fmt::Display| bad(format!("is not an image that can be decoded: {e}"));
+    let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| failed(&e))?;
+    if !matches!(reader.format(), Some(ImageFormat::Jpeg | ImageFormat::Png)) {
+        return Err(bad("is neither JPEG nor PNG".into()));
+    }
+    let mut limits = image::Limits::default();
+    limits.max_alloc = Some(images.most_pixels.saturating_mul(8));
+    reader.limits(limits);
+    let decoder = reader.into_decoder().map_err(|e| failed(&e))?;
+    let (width, height) = decoder.dimensions();
+    let pixels = width as u64 * height as u64;
+    if pixels == 0 || pixels > images.most_pixels {
+        return Err(bad(format!("claims {width} x {height} pixels; at most {} are allowed", images.most_pixels)));
+    }
+    // What the picture claims is reserved before anything of its size is allocated: the decoded picture, its conversion and what
+    // a decoder keeps beside it.
+    let _held = out.reserve(decoder.total_bytes().saturating_add(pixels * (images.channels as u64 + 4)))?;
+    let decoded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| DynamicImage::from_decoder(decoder)));
+    let picture = decoded.map_err(|_| bad("is broken in a way that its decoder does not expect".into()))?;
+    let picture = picture.map_err(|e| failed(&e))?;
+    let picture = match images.channels {
+        1 => DynamicImage::ImageLuma8(picture.into_luma8()),
+        3 => DynamicImage::ImageRgb8(picture.into_rgb8()),
+        n => return Err(Error::pipeline("images", format!("{n} channels were asked for; 1 or 3 can be had"))),
+    };
+    let picture = match images.size {
+        Some((h, w)) if (w, h) != (width, height) => picture.resize_exact(w, h, FilterType::Triangle),
+        _ => picture,
+    };
+    let shape = [picture.height() as usize, picture.width() as usize, images.channels as usize];
+    out.set("image", &shape, picture.as_bytes())
+}

@@ -1,0 +1,246 @@
+//! Arrow IPC files (also called Feather): record batch by record batch, only the columns asked for.
+
+use super::bytes::{Format, Sequence};
+use super::columnar::{append, component};
+use super::files::{Files, Readable};
+use super::parquet::guarded;
+use crate::builder::Builder;
+use crate::flow::{Open, Stage};
+use crate::{Dataset, Error, Place, Spec};
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::FileDecoder;
+use arrow_ipc::{Block, root_as_footer, root_as_message};
+use arrow_schema::SchemaRef;
+use plimsoll_budget::{Bytes, Reservation};
+use std::path::Path;
+use std::sync::Arc;
+
+impl Dataset {
+    /// The rows of Arrow IPC files, one component for each column, one file after another; `columns` chooses some of them.
+    ///
+    /// A record batch is read at a time; its bytes, packed and unpacked, are reserved before they are read.
+    pub fn from_arrow(files: impl Into<Files>, columns: Option<&[&str]>) -> Dataset {
+        let files = files.into();
+        Dataset::from_result((|| {
+            let columns: Option<Vec<String>> = columns.map(|c| c.iter().map(|c| c.to_string()).collect());
+            let mut spec: Option<Arc<Spec>> = None;
+            for path in files.expect_some("arrow")? {
+                let file = Batches::open(path, columns.as_deref())?;
+                let found = file.spec;
+                match &spec {
+                    None => spec = Some(found),
+                    Some(spec) if *spec == found => {}
+                    Some(spec) => {
+                        let message = format!("has columns {found}, but the files before it {spec}");
+                        return Err(Error::in_file(path, message));
+                    }
+                }
+            }
+            let spec = spec.ok_or_else(|| Error::pipeline("arrow", "there are no files"))?;
+            Ok(Dataset::new(Sequence { files, format: Arc::new(Table { spec, columns }) }))
+        })())
+    }
+}
+
+struct Table {
+    spec: Arc<Spec>,
+    columns: Option<Vec<String>>,
+}
+
+impl Format for Table {
+    fn describe(&self) -> String {
+        format!("arrow {}", self.spec)
+    }
+
+    fn spec(&self) -> &Arc<Spec> {
+        &self.spec
+    }
+
+    fn open(&self, path: &Path, open: &Open) -> Result<Box<dyn Stage>, Error> {
+        let batches = Batches::open(path, self.columns.as_deref())?;
+        if batches.spec != self.spec {
+            return Err(Error::in_file(path, format!("has columns {}, not {} any more", batches.spec, self.spec)));
+        }
+        let dictionaries = batches.dictionaries.clone();
+        let mut stage = BatchesStage { batches, open: open.clone(), next: 0, row: 0, batch: None, _held: Vec::new() };
+        for block in dictionaries {
+            let (buffer, held) = stage.batches.read(&block, open, 0)?;
+            stage._held.push(held);
+            let path = stage.batches.readable.path.clone();
+            guarded(&path, 0, || stage.batches.decoder.read_dictionary(&block, &buffer))?;
+        }
+        Ok(Box::new(stage))
+    }
+}
+
+struct Batches {
+    readable: Readable,
+    decoder: FileDecoder,
+    spec: Arc<Spec>,
+    blocks: Vec<Block>,
+    dictionaries: Vec<Block>,
+}
+
+impl Batches {
+    fn open(path: &Path, columns: Option<&[String]>) -> Result<Batches, Error> {
+        let readable = Readable::open(path)?;
+        let bad = |message: String| Error::in_file(path, message);
+        if readable.len < 18 {
+            return Err(bad(format!("has {} bytes; no Arrow file is that short", readable.len)));
+        }
+        let mut tail = [0; 10];
+        readable.read(readable.len - 10, &mut tail)?;
+        let footer = guarded(path, 0, || arrow_ipc::reader::read_footer_length(tail))? as u64;
+        if footer > readable.len - 10 || footer > 64 << 20 {
+            return Err(bad(format!("its footer claims {footer} bytes, but the file has {}", readable.len)));
+        }
+        let mut bytes = vec![0; footer as usize];
+        readable.read(readable.len - 10 - footer, &mut bytes)?;
+        let footer = root_as_footer(&bytes).map_err(|e| bad(format!("its footer cannot be parsed: {e}")))?;
+        let schema = footer.schema().ok_or_else(|| bad("its footer has no schema".into()))?;
+        let schema: SchemaRef = Arc::new(guarded(path, 0, || arrow_ipc::convert::try_fb_to_schema(schema))?);
+        let find = |name: &String| {
+            schema.fields().iter().position(|f| f.name() == name).ok_or_else(|| {
+                let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+                bad(format!("has no column '{name}'; there are {}", names.join(", ")))
+            })
+        };
+        let wanted: Vec<usize> = match columns {
+            None => (0..schema.fields().len()).collect(),
+            Some(columns) => columns.iter().map(find).collect::<Result<_, _>>()?,
+        };
+        let components = wanted.iter().map(|i| component(schema.field(*i)).map_err(bad));
+        let spec = Arc::new(Spec::new(components.collect::<Result<Vec<_>, _>>()?)?);
+        let blocks =
+            |list: Option<flatbuffers_blocks<'_>>| list.map_or(Vec::new(), |list| list.iter().copied().collect());
+        let decoder = FileDecoder::new(schema.clone(), footer.version()).with_projection(wanted);
+        let (record, dictionaries) = (blocks(footer.recordBatches()), blocks(footer.dictionaries()));
+        Ok(Batches { readable, decoder, spec, blocks: record, dictionaries })
+    }
+
+    /// Reads a block; what it takes, unpacked too, stays reserved as long as the reservation.
+    fn read(&self, block: &Block, open: &Open, row: u64) -> Result<(Buffer, Reservation), Error> {
+        let path = &self.readable.path;
+        let (offset, meta, body) = (block.offset(), block.metaDataLength() as i64, block.bodyLength());
+        let claimed =
+            || format!("a block claims {meta} and {body} bytes at {offset}, but the file has {}", self.readable.len);
+        let length = meta.checked_add(body).filter(|_| offset >= 0 && meta > 0 && body >= 0);
+        let fits = length.and_then(|n| offset.checked_add(n)).is_some_and(|end| end as u64 <= self.readable.len);
+        let Some(length) = length.filter(|_| fits) else {
+            return Err(Error::data(Place::Row(path.clone(), row), claimed()));
+        };
+        let mut held = open.account.reserve(Bytes(length as u64))?;
+        let mut bytes = vec![0; length as usize];
+        self.readable.read(offset as u64, &mut bytes)?;
+        let unpacked = unpacked(&bytes, meta as usize)
+            .ok_or_else(|| Error::data(Place::Row(path.clone(), row), "the header of a record batch is broken"))?;
+        held.grow(Bytes(unpacked))?;
+        // Without a limit there is still one to what anybody means to have unpacked at a time.
+        if unpacked > 1 << 36 {
+            return Err(Error::data(Place::Row(path.clone(), row), format!("claims to unpack to {}", Bytes(unpacked))));
+        }
+        Ok((Buffer::from_vec(bytes), held))
+    }
+}
+
+#[allow(non_camel_case_types)]
+type flatbuffers_blocks<'a> = flatbuffers::Vector<'a, Block>;
+
+/// What the compressed buffers of a block claim to unpack to: the first 8 bytes of each say it. `None` when the block is not one, or
+/// its buffers do not lie in it.
+fn unpacked(block: &[u8], meta: usize) -> Option<u64> {
+    // The message begins behind a mark and its length, or (in old files) behind its length.
+    let start = if block.starts_with(&[0xff; 4]) { 8 } else { 4 };
+    let message = root_as_message(block.get(start..meta)?).ok()?;
+    let batch = message.header_as_record_batch().or_else(|| message.header_as_dictionary_batch()?.data())?;
+    let body = &block[meta..];
+    let mut sum = 0u64;
+    for buffer in batch.buffers()? {
+        let at = usize::try_from(buffer.offset()).ok()?;
+        let length = usize::try_from(buffer.length()).ok()?;
+        if at.checked_add(length)? > body.len() {
+            return None;
+        }
+        if length == 0 || batch.compression().is_none() {
+            continue;
+        }
+        let claimed = i64::from_le_bytes(body.get(at..at.checked_add(8)?)?.try_into().ok()?);
+        // -1 says that the buffer is not compressed.
+        sum = sum.checked_add(u64::try_from(claimed.max(0)).ok()?)?;
+    }
+    Some(sum)
+}
+
+struct BatchesStage {
+    batches: Batches,
+    open: Open,
+    next: usize,
+    row: u64,
+    batch: Option<(RecordBatch, usize, Reservation)>,
+    /// The dictionaries.
+    _held: Vec<Reservation>,
+}
+
+impl BatchesStage {
+    fn next_batch(&mut self) -> Result<bool, Error> {
+        self.batch = None;
+        let Some(block) = self.batches.blocks.get(self.next).copied() else { return Ok(false) };
+        self.next += 1;
+        let (buffer, held) = self.batches.read(&block, &self.open, self.row)?;
+        let path = self.batches.readable.path.clone();
+        let batch = guarded(&path, self.row, || self.batches.decoder.read_record_batch(&block, &buffer))?;
+        self.batch = batch.map(|batch| (batch, 0, held));
+        Ok(true)
+    }
+
+    fn append(
+        &self,
+        batch: &RecordBatch,
+        rows: std::ops::Range<usize>,
+        out: &mut Builder<'_>,
+    ) -> Result<(), (usize, Error)> {
+        for (i, (to, c)) in out.columns.iter_mut().zip(self.batches.spec.components()).enumerate() {
+            let place =
+                |row: usize| Place::Row(self.batches.readable.path.clone(), self.row + (row - rows.start) as u64);
+            append(batch.column(i), rows.clone(), to).map_err(|(bad, what)| {
+                (
+                    bad,
+                    what.map_or_else(
+                        |e| e,
+                        |message| Error::data(place(bad), format!("column '{}': {message}", c.name)),
+                    ),
+                )
+            })?;
+        }
+        out.commit_rows(rows.len());
+        Ok(())
+    }
+}
+
+impl Stage for BatchesStage {
+    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        loop {
+            if let Some((batch, used, _)) = self.batch.as_ref().filter(|(b, used, _)| *used < b.num_rows()) {
+                let (batch, rows) = (batch.clone(), *used..batch.num_rows().min(used + want));
+                let mut result = self.append(&batch, rows.clone(), out);
+                let mut done = rows.len();
+                if let Err((bad, _)) = result {
+                    out.rollback();
+                    // Those before the bad one are good.
+                    done = bad - rows.start + 1;
+                    let good = self.append(&batch, rows.start..bad, out);
+                    result = good.and(result);
+                }
+                self.row += done as u64;
+                if let Some((_, used, _)) = &mut self.batch {
+                    *used += done;
+                }
+                return result.map(|()| true).map_err(|(_, error)| error);
+            }
+            if !self.next_batch()? {
+                return Ok(false);
+            }
+        }
+    }
+}

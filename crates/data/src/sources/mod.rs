@@ -1,0 +1,30 @@
+//! Where elements come from: one file per format.
+
+mod arrays;
+mod bytes;
+#[cfg(feature = "parquet")]
+mod columnar;
+mod csv;
+mod example;
+pub(crate) mod files;
+mod idx;
+#[cfg(feature = "images")]
+mod images;
+#[cfg(feature = "parquet")]
+mod ipc;
+mod iterator;
+mod lines;
+mod npy;
+mod numbers;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod rows;
+mod tfrecord;
+mod write;
+
+pub use bytes::Compression;
+pub use csv::Csv;
+pub use files::Files;
+#[cfg(feature = "images")]
+pub use images::Images;
+pub use tfrecord::TfRecordWriter;

@@ -1,0 +1,448 @@
+//! `.npy` and `.npz` files.
+
+use super::files::{Files, Readable};
+use super::numbers::{Encoding, Raw};
+use super::rows::{Segment, Series, dataset};
+use crate::builder::Builder;
+use crate::dataset::Node;
+use crate::flow::{Open, Stage};
+use crate::{Cardinality, Component, Dataset, Error, Kind, Place, Spec};
+use npyz::{DType, Endianness, NpyHeader, Order, TypeChar};
+use plimsoll_tensor::{MAX_RANK, Shape};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+impl Dataset {
+    /// The rows of `.npy` files, one file after another, as a component `x`.
+    ///
+    /// Rows are read at their places: the files may be of any size. Types that we do not have become the next wider one (`u16` becomes `i32`,
+    /// `u32` becomes `i64`), byte order is turned where necessary.
+    pub fn from_npy(files: impl Into<Files>) -> Dataset {
+        Dataset::from_npy_named([("x", files.into())])
+    }
+
+    /// The rows of `.npy` files side by side, one component for each name.
+    pub fn from_npy_named<N: Into<String>>(components: impl IntoIterator<Item = (N, Files)>) -> Dataset {
+        Dataset::from_result((|| {
+            let mut series = Vec::new();
+            let mut words = Vec::new();
+            for (name, files) in components {
+                words.push(files.words());
+                let mut all: Option<Series> = None;
+                for path in files.expect_some("npy")? {
+                    let file = Arc::new(Readable::open(path)?);
+                    let array = Array::read(&file, 0, file.len)?;
+                    add(&mut all, "", array, file)?;
+                }
+                series.extend(all.map(|s| Series { name: name.into(), ..s }));
+            }
+            dataset("npy", words.join(", "), series)
+        })())
+    }
+
+    /// The rows of the arrays in `.npz` files, one component for each array, one file after another.
+    ///
+    /// Arrays written without compression (`np.savez`) are read at their places; compressed ones (`np.savez_compressed`) go from front to
+    /// back, so that elements cannot be found by number: cache or shuffle them on disk.
+    pub fn from_npz(files: impl Into<Files>) -> Dataset {
+        let files = files.into();
+        Dataset::from_result((|| {
+            let mut parts = Vec::new();
+            for path in files.expect_some("npz")? {
+                parts.push(npz(path)?);
+            }
+            Ok(match parts.len() {
+                1 => parts.remove(0),
+                _ => Dataset::concatenate_all(&parts),
+            })
+        })())
+    }
+}
+
+/// Adds the rows of one file to those of others of the same kind.
+fn add(all: &mut Option<Series>, name: &str, array: Array, file: Arc<Readable>) -> Result<(), Error> {
+    let segment = Segment { file: file.clone(), start: array.start, rows: array.rows };
+    match all {
+        None => {
+            let Array { encoding, dims, .. } = array;
+            *all = Some(Series { name: name.into(), encoding, dims, segments: vec![segment] });
+        }
+        Some(series) => {
+            if (series.encoding, &series.dims) != (array.encoding, &array.dims) {
+                let message = format!(
+                    "holds rows {:?} of {:?}, but the files before it {:?} of {:?}",
+                    array.dims, array.encoding.raw, series.dims, series.encoding.raw
+                );
+                return Err(Error::in_file(&file.path, message));
+            }
+            series.segments.push(segment);
+        }
+    }
+    Ok(())
+}
+
+/// What the header of an array says, checked against the bytes that are there.
+struct Array {
+    encoding: Encoding,
+    rows: u64,
+    dims: Vec<usize>,
+    /// Where the first row is in the file.
+    start: u64,
+}
+
+/// No header is longer: `numpy` itself writes less than 64 KiB for arrays without named fields.
+const HEADER: usize = 64 << 10;
+
+impl Array {
+    /// Reads the header of an array that lies in `len` bytes from `start` on.
+    fn read(file: &Readable, start: u64, len: u64) -> Result<Array, Error> {
+        let mut head = [0; HEADER];
+        let n = file.read_some(start, &mut head[..HEADER.min(usize::try_from(len).unwrap_or(HEADER))])?;
+        let at = |message: String| Error::at_offset(&file.path, start, message);
+        let (header, bytes) = parse(&head[..n]).map_err(at)?;
+        let (encoding, rows, dims) = layout(&header).map_err(at)?;
+        let needed = Series::row_bytes(encoding, &dims).and_then(|n| n.checked_mul(rows));
+        let present = len.saturating_sub(bytes as u64);
+        match needed {
+            Some(needed) if needed <= present => Ok(Array { encoding, rows, dims, start: start + bytes as u64 }),
+            _ => {
+                let needed = needed.map_or("more bytes than there are numbers for".into(), |n| format!("{n} bytes"));
+                let message = format!(
+                    "the header says shape {:?} of {}, which takes {needed}, but {present} follow it",
+                    header.shape(),
+                    header.dtype().descr()
+                );
+                Err(at(message))
+            }
+        }
+    }
+}
+
+/// Reads a header, and says how many bytes it has.
+fn parse(head: &[u8]) -> Result<(NpyHeader, usize), String> {
+    let short = || format!("the file ends inside the header, after {} bytes", head.len());
+    if !head.starts_with(b"\x93NUMPY") {
+        let found = String::from_utf8_lossy(&head[..head.len().min(6)]).into_owned();
+        return Err(format!("expected the magic bytes of a .npy file, found {found:?}"));
+    }
+    // The length is looked at before the header's reader believes it.
+    let length = match head.get(6).ok_or_else(short)? {
+        1 => head.get(8..10).map(|b| u16::from_le_bytes([b[0], b[1]]) as usize + 10),
+        2 | 3 => head.get(8..12).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize + 12),
+        version => return Err(format!("version {version} of the format; 1 to 3 are known")),
+    };
+    let length = length.ok_or_else(short)?;
+    if length > HEADER {
+        return Err(format!("the header claims {length} bytes; no real one has more than {HEADER}"));
+    }
+    let text = head.get(..length).ok_or_else(short)?;
+    let header = std::panic::catch_unwind(|| NpyHeader::from_reader(text))
+        .map_err(|_| "the header cannot be parsed".to_string())?
+        .map_err(|error| format!("the header cannot be parsed: {error}"))?;
+    Ok((header, length))
+}
+
+fn layout(header: &NpyHeader) -> Result<(Encoding, u64, Vec<usize>), String> {
+    let DType::Plain(ty) = header.dtype() else {
+        return Err(format!(
+            "arrays of {} are not supported; only plain numbers and strings are",
+            header.dtype().descr()
+        ));
+    };
+    let size = ty.size_field();
+    let raw = match (ty.type_char(), size) {
+        (TypeChar::Float, 2) => Raw::F16,
+        (TypeChar::Float, 4) => Raw::F32,
+        (TypeChar::Float, 8) => Raw::F64,
+        (TypeChar::Int, 1) => Raw::I8,
+        (TypeChar::Int, 2) => Raw::I16,
+        (TypeChar::Int, 4) => Raw::I32,
+        (TypeChar::Int, 8) => Raw::I64,
+        (TypeChar::Uint, 1) => Raw::U8,
+        (TypeChar::Uint, 2) => Raw::U16,
+        (TypeChar::Uint, 4) => Raw::U32,
+        (TypeChar::Uint, 8) => Raw::U64,
+        (TypeChar::Bool, _) => Raw::Bool,
+        (TypeChar::ByteStr, n @ 0..=0xffff_ffff) => Raw::Fixed(n as usize),
+        (TypeChar::UnicodeStr, n @ 0..=0xffff_ffff) => Raw::Wide(n as usize),
+        (TypeChar::Object, _) => {
+            return Err("arrays of Python objects are programs in disguise and never loaded".into());
+        }
+        _ => return Err(format!("type {ty} is not supported")),
+    };
+    let encoding = Encoding { raw, big_endian: ty.endianness() == Endianness::Big };
+    let dims: Vec<usize> =
+        header.shape().iter().map(|d| usize::try_from(*d)).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+    let Some((rows, rest)) = dims.split_first() else {
+        return Err("holds a scalar; the first axis must count the rows".into());
+    };
+    if header.order() == Order::Fortran && !rest.is_empty() && dims.iter().filter(|d| **d > 1).count() > 1 {
+        return Err("is in Fortran order, so that its rows are scattered; save np.ascontiguousarray(x)".into());
+    }
+    if dims.len() > MAX_RANK {
+        return Err(format!("has {} axes; at most {MAX_RANK} are supported", dims.len()));
+    }
+    Ok((encoding, *rows as u64, rest.to_vec()))
+}
+
+fn npz(path: &Path) -> Result<Dataset, Error> {
+    let file = Arc::new(Readable::open(path)?);
+    let bad = |error: zip::result::ZipError| Error::in_file(path, format!("is not a readable .npz archive: {error}"));
+    let mut archive = zip::ZipArchive::new(file.try_clone()?).map_err(bad)?;
+    let mut members = Vec::new();
+    for i in 0..archive.len() {
+        let member = archive.by_index(i).map_err(bad)?;
+        let name = member.name().map_err(bad)?.into_owned();
+        let Some(name) = name.strip_suffix(".npy").map(str::to_string) else { continue };
+        let stored = member.compression() == zip::CompressionMethod::Stored && !member.encrypted();
+        let (start, size) = (member.data_start(), member.size());
+        members.push((i, name, stored.then_some(start).flatten(), size));
+    }
+    if members.is_empty() {
+        return Err(Error::in_file(path, "holds no .npy arrays"));
+    }
+    if members.iter().all(|(_, _, start, _)| start.is_some()) {
+        let mut series = Vec::new();
+        for (_, name, start, size) in members {
+            let start = start.unwrap_or(0);
+            if start.checked_add(size).is_none_or(|end| end > file.len) {
+                let message = format!("array '{name}' claims {size} bytes from here on, but the file has {}", file.len);
+                return Err(Error::at_offset(path, start, message));
+            }
+            let mut one = None;
+            add(&mut one, &name, Array::read(&file, start, size)?, file.clone())?;
+            series.extend(one);
+        }
+        return dataset("npz", path.display().to_string(), series);
+    }
+    compressed(path, archive, members)
+}
+
+/// A member: its number, name, place (if not compressed) and size.
+type Member = (usize, String, Option<u64>, u64);
+
+fn compressed(
+    path: &Path,
+    mut archive: zip::ZipArchive<std::fs::File>,
+    members: Vec<Member>,
+) -> Result<Dataset, Error> {
+    let mut columns = Vec::new();
+    let mut len: Option<(u64, String)> = None;
+    for (index, name, _, size) in members {
+        let at = |message: String| Error::in_file(path, format!("array '{name}': {message}"));
+        let mut member = archive.by_index(index).map_err(|e| at(e.to_string()))?;
+        let mut head = vec![0; HEADER];
+        let mut n = 0;
+        while n < HEADER {
+            match member.read(&mut head[n..]).map_err(|e| at(e.to_string()))? {
+                0 => break,
+                more => n += more,
+            }
+        }
+        let (header, start) = parse(&head[..n]).map_err(at)?;
+        let (encoding, rows, dims) = layout(&header).map_err(at)?;
+        let needed = Series::row_bytes(encoding, &dims)
+            .and_then(|n| n.checked_mul(rows))
+            .and_then(|n| n.checked_add(start as u64));
+        if needed.is_none_or(|needed| needed > size) {
+            return Err(at(format!("the header says shape {:?}, but the archive says {size} bytes", header.shape())));
+        }
+        if let Some((first, other)) = &len
+            && *first != rows
+        {
+            return Err(at(format!("has {rows} rows, but '{other}' has {first}")));
+        }
+        len = Some((rows, name.clone()));
+        columns.push(Packed { index, name, encoding, dims, start });
+    }
+    let spec = Spec::new(columns.iter().map(|c| Component::new(&c.name, c.encoding.kind(), &c.dims)))?;
+    let rows = len.map_or(0, |(n, _)| n);
+    Ok(Dataset::new(Compressed { path: path.into(), spec: Arc::new(spec), rows, columns: Arc::new(columns) }))
+}
+
+struct Packed {
+    index: usize,
+    name: String,
+    encoding: Encoding,
+    dims: Vec<usize>,
+    start: usize,
+}
+
+struct Compressed {
+    path: PathBuf,
+    spec: Arc<Spec>,
+    rows: u64,
+    columns: Arc<Vec<Packed>>,
+}
+
+impl Node for Compressed {
+    fn describe(&self) -> String {
+        format!("npz, compressed: {}, {} rows {}", self.path.display(), self.rows, self.spec)
+    }
+
+    fn spec(&self) -> &Arc<Spec> {
+        &self.spec
+    }
+
+    fn cardinality(&self) -> Cardinality {
+        Cardinality::Known(self.rows)
+    }
+
+    fn is_lookup(&self) -> bool {
+        false
+    }
+
+    fn own_bytes(&self) -> Option<u64> {
+        (self.spec.bytes()? as u64).checked_mul(4)?.checked_add((48 << 10) * self.columns.len() as u64)
+    }
+
+    fn stage(&self, open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
+        // Every array is unpacked at its own pace, each through a handle and a decompressor of its own (about 48 KiB).
+        let held = open.account.reserve(((48 << 10) * self.columns.len() as u64).into())?;
+        let mut streams = Vec::new();
+        for column in self.columns.iter() {
+            streams.push(self.unpack(column)?);
+        }
+        let (path, columns) = (self.path.clone(), self.columns.clone());
+        Ok(Box::new(CompressedStage { path, columns, streams, rows: self.rows, next: 0, raw: Vec::new(), _held: held }))
+    }
+}
+
+/// A decompressor over the bytes of one member, and the checksum of what came out of it.
+struct Unpacker {
+    stream: Box<dyn Read + Send>,
+    sum: flate2::Crc,
+    expected: u32,
+}
+
+impl Unpacker {
+    fn read_exact(&mut self, out: &mut [u8]) -> std::io::Result<()> {
+        self.stream.read_exact(out)?;
+        self.sum.update(out);
+        Ok(())
+    }
+
+    /// Reads what is left and compares the checksums.
+    fn finish(&mut self) -> Result<(), String> {
+        let mut rest = [0; 512];
+        loop {
+            match self.stream.read(&mut rest).map_err(|e| e.to_string())? {
+                0 => break,
+                n => self.sum.update(&rest[..n]),
+            }
+        }
+        match self.sum.sum() == self.expected {
+            true => Ok(()),
+            false => Err(format!("checksum {:08x}, but the archive says {:08x}", self.sum.sum(), self.expected)),
+        }
+    }
+}
+
+impl Compressed {
+    fn unpack(&self, column: &Packed) -> Result<Unpacker, Error> {
+        let bad = |message: String| Error::in_file(&self.path, format!("array '{}': {message}", column.name));
+        let file = Readable::open(&self.path)?;
+        let mut archive = zip::ZipArchive::new(file.try_clone()?).map_err(|e| bad(e.to_string()))?;
+        let member = archive.by_index(column.index).map_err(|e| bad(e.to_string()))?;
+        let (start, size) = (member.data_start().unwrap_or(0), member.compressed_size());
+        let (method, expected) = (member.compression(), member.crc32());
+        drop(member);
+        let part = Part { at: start, end: start.saturating_add(size).min(file.len), file };
+        let stream: Box<dyn Read + Send> = match method {
+            zip::CompressionMethod::Stored => Box::new(part),
+            zip::CompressionMethod::Deflated => Box::new(flate2::read::DeflateDecoder::new(part)),
+            other => return Err(bad(format!("compression {other:?} is not supported"))),
+        };
+        let mut unpacker = Unpacker { stream, sum: flate2::Crc::new(), expected };
+        let mut head = [0; 512];
+        let mut left = column.start;
+        while left > 0 {
+            let n = left.min(head.len());
+            unpacker.read_exact(&mut head[..n]).map_err(|e| bad(e.to_string()))?;
+            left -= n;
+        }
+        Ok(unpacker)
+    }
+}
+
+/// Some bytes of a file, read from front to back.
+struct Part {
+    file: Readable,
+    at: u64,
+    end: u64,
+}
+
+impl Read for Part {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let n = (self.end - self.at).min(out.len() as u64) as usize;
+        let n = self.file.read_some(self.at, &mut out[..n]).map_err(std::io::Error::other)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+}
+
+struct CompressedStage {
+    path: PathBuf,
+    columns: Arc<Vec<Packed>>,
+    streams: Vec<Unpacker>,
+    rows: u64,
+    next: u64,
+    raw: Vec<u8>,
+    _held: plimsoll_budget::Reservation,
+}
+
+impl Stage for CompressedStage {
+    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        let n = (self.rows - self.next).min(want as u64) as usize;
+        if n == 0 {
+            return Ok(false);
+        }
+        for (i, column) in self.columns.iter().enumerate() {
+            let shape = Shape::new(&column.dims);
+            let row = Series::row_bytes(column.encoding, &column.dims).expect("checked when opened") as usize;
+            let place = Place::Row(self.path.clone(), self.next);
+            let fail = |e: std::io::Error| Error::data(place.clone(), format!("array '{}': {e}", column.name));
+            // A broken stream cannot be taken up again.
+            let rows = self.rows;
+            let next = &mut self.next;
+            if column.encoding.is_plain() {
+                let to = out.columns[i].add(&shape, n)?;
+                self.streams[i].read_exact(to).map_err(fail).inspect_err(|_| *next = rows)?;
+                continue;
+            }
+            let _held = out.account().reserve((row * n).into())?;
+            self.raw.resize(row * n, 0);
+            self.streams[i].read_exact(&mut self.raw).map_err(fail).inspect_err(|_| *next = rows)?;
+            match column.encoding.kind() {
+                Kind::Number(_) => {
+                    let to = out.columns[i].add(&shape, n)?;
+                    let decoded = column.encoding.decode(&self.raw, to);
+                    decoded.map_err(|(_, message)| Error::data(place.clone(), message))?;
+                }
+                Kind::Bytes => {
+                    let width = column.encoding.size();
+                    let mut string = Vec::new();
+                    for r in 0..n {
+                        let mut strings = Vec::with_capacity(shape.elements());
+                        for v in 0..shape.elements() {
+                            let from = r * row + v * width;
+                            column.encoding.string(&self.raw[from..from + width], &mut string)?;
+                            strings.push(string.clone());
+                        }
+                        out.columns[i].add_strings(&shape, strings.iter().map(|s| &s[..]))?;
+                    }
+                }
+            }
+        }
+        self.next += n as u64;
+        out.commit_rows(n);
+        if self.next == self.rows {
+            for (column, stream) in self.columns.iter().zip(&mut self.streams) {
+                let message = |e: String| Error::in_file(&self.path, format!("array '{}': {e}", column.name));
+                stream.finish().map_err(message)?;
+            }
+        }
+        Ok(true)
+    }
+}

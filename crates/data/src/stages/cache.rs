@@ -1,0 +1,449 @@
+//! `cache`, `shuffle_on_disk`: a data set read once and kept, in memory or in a file, where its elements can be found by number.
+
+use crate::builder::Builder;
+use crate::column::Chunk;
+use crate::dataset::{Node, describe, open_flow};
+use crate::flow::{Lookup, Open, Stage};
+use crate::memory::Counted;
+use crate::permutation::mix;
+use crate::sources::files::{Readable, Scatter};
+use crate::{Cardinality, Dataset, Error, Kind, Spec};
+use plimsoll_tensor::{MAX_RANK, Shape};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+impl Dataset {
+    /// Keeps the elements in memory once they have been read. They can then be found by number.
+    ///
+    /// The first use reads everything. What is kept counts in the budget of that use.
+    pub fn cache(&self) -> Dataset {
+        self.keep(Home::Memory)
+    }
+
+    /// Keeps the elements in a file once they have been read. They can then be found by number.
+    ///
+    /// The first use reads everything and writes the file; a file that a pipeline of the same description wrote is used as it is,
+    /// so delete it when the data behind it changes.
+    pub fn cache_on_disk(&self, path: impl Into<PathBuf>) -> Dataset {
+        self.keep(Home::File(path.into()))
+    }
+
+    /// A complete shuffle of a stream of any size: its elements go to a temporary file in `folder` and are read from there in random order.
+    pub fn shuffle_on_disk(&self, folder: impl Into<PathBuf>, seed: u64) -> Dataset {
+        self.keep(Home::Temporary(folder.into())).shuffle(None, seed)
+    }
+
+    fn keep(&self, home: Home) -> Dataset {
+        self.then(|input| {
+            if input.cardinality() == Cardinality::Infinite {
+                return Err(Error::pipeline("cache", "what never ends cannot be kept; use take first"));
+            }
+            Ok(Cache { input, home, kept: Mutex::new(None) })
+        })
+    }
+}
+
+#[derive(Debug)]
+enum Home {
+    Memory,
+    File(PathBuf),
+    /// A file without a name in a folder, which goes away with the process.
+    Temporary(PathBuf),
+}
+
+struct Cache {
+    input: Arc<dyn Node>,
+    home: Home,
+    kept: Mutex<Option<Arc<dyn Lookup>>>,
+}
+
+impl Node for Cache {
+    fn describe(&self) -> String {
+        match &self.home {
+            Home::Memory => "cache in memory".into(),
+            Home::File(path) => format!("cache in {}", path.display()),
+            Home::Temporary(_) => "keep on disk".into(),
+        }
+    }
+
+    fn inputs(&self) -> Vec<&Arc<dyn Node>> {
+        vec![&self.input]
+    }
+
+    fn spec(&self) -> &Arc<Spec> {
+        self.input.spec()
+    }
+
+    fn cardinality(&self) -> Cardinality {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.as_ref().map_or(self.input.cardinality(), |kept| Cardinality::Known(kept.len()))
+    }
+
+    fn is_lookup(&self) -> bool {
+        true
+    }
+
+    fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = &*kept {
+            return Ok(Some(kept.clone()));
+        }
+        let lookup: Arc<dyn Lookup> = match &self.home {
+            Home::Memory => Arc::new(self.keep_in_memory(open)?),
+            Home::File(path) => Arc::new(self.keep_in_file(path, open)?),
+            Home::Temporary(folder) => Arc::new(self.keep_in_temporary_file(folder, open)?),
+        };
+        *kept = Some(lookup.clone());
+        Ok(Some(lookup))
+    }
+
+    fn own_bytes(&self) -> Option<u64> {
+        match self.home {
+            Home::Memory => None,
+            // The buffers through which the file is written.
+            _ => self.largest()?.checked_mul(3)?.checked_add(128 << 10),
+        }
+    }
+
+    fn stage(&self, _open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
+        unreachable!("what is kept is read by number")
+    }
+}
+
+impl Cache {
+    fn digest(&self) -> u64 {
+        let text = format!("{} {}", describe(&*self.input), self.input.spec());
+        text.bytes().fold(mix(2), |digest, byte| mix(digest ^ byte as u64))
+    }
+
+    /// Every epoch has the elements of the first.
+    fn each_chunk(&self, open: &Open, mut take: impl FnMut(Chunk) -> Result<(), Error>) -> Result<(), Error> {
+        let mut flow = open_flow(&self.input, open, 0)?;
+        let mut block = open.block(&flow.spec, 256 << 10);
+        loop {
+            let (chunk, follows) = flow.chunk(block);
+            if chunk.rows > 0 {
+                if flow.spec.bytes().is_none() {
+                    block = open.block_like(&chunk, block, 256 << 10);
+                }
+                take(chunk)?;
+            }
+            if !follows? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn keep_in_memory(&self, open: &Open) -> Result<Kept, Error> {
+        let account = open.account.account("cache");
+        let (mut chunks, mut ends) = (Counted::new(&account)?, Counted::new(&account)?);
+        let mut end = 0u64;
+        self.each_chunk(open, |chunk| {
+            // A chunk handed over by a thread may share memory with others, and its account is not the cache's.
+            let mut own = Builder::new(&account, self.input.spec())?;
+            own.append(&chunk, 0..chunk.rows)?;
+            end += chunk.rows as u64;
+            ends.push(end)?;
+            chunks.push(own.finish())
+        })?;
+        Ok(Kept { chunks, ends })
+    }
+
+    fn keep_in_file(&self, path: &Path, open: &Open) -> Result<Stored, Error> {
+        let digest = self.digest();
+        let index = with_suffix(path, ".index");
+        if path.exists() {
+            let data = Readable::open(path)?;
+            let index = if index.exists() { Some(Readable::open(&index)?) } else { None };
+            return Stored::open(data, index, self.input.spec(), digest);
+        }
+        let (temporary, temporary_index) = (with_suffix(path, ".partial"), with_suffix(&index, ".partial"));
+        let create = |path: &Path| {
+            File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(path)
+                .map_err(|e| Error::io(path, e))
+        };
+        let data = create(&temporary)?;
+        let lengths = if self.input.spec().bytes().is_none() { Some(create(&temporary_index)?) } else { None };
+        self.write(open, &data, lengths.as_ref(), path)?;
+        let rename = |from: &Path, to: &Path, file: &File| {
+            file.sync_all().and_then(|()| std::fs::rename(from, to)).map_err(|e| Error::io(to, e))
+        };
+        // The index first: a file without its index would be refused, an index alone is overwritten.
+        if let Some(lengths) = &lengths {
+            rename(&temporary_index, &index, lengths)?;
+        }
+        rename(&temporary, path, &data)?;
+        let lengths = lengths.map(|file| Readable::from_file(&index, file)).transpose()?;
+        Stored::open(Readable::from_file(path, data)?, lengths, self.input.spec(), digest)
+    }
+
+    fn keep_in_temporary_file(&self, folder: &Path, open: &Open) -> Result<Stored, Error> {
+        let data = nameless(folder)?;
+        let index = if self.input.spec().bytes().is_none() { Some(nameless(folder)?) } else { None };
+        self.write(open, &data, index.as_ref(), folder)?;
+        let index = index.map(|file| Readable::from_file(folder, file)).transpose()?;
+        Stored::open(Readable::from_file(folder, data)?, index, self.input.spec(), self.digest())
+    }
+
+    fn write(&self, open: &Open, data: &File, index: Option<&File>, path: &Path) -> Result<(), Error> {
+        const BUFFER: usize = 64 << 10;
+        let _held = open.account.account("cache").reserve((2 * BUFFER as u64).into())?;
+        let mut data = BufWriter::with_capacity(BUFFER, data);
+        let mut index = index.map(|file| BufWriter::with_capacity(BUFFER, file));
+        let failed = |e| Error::io(path, e);
+        let (mut rows, mut end) = (0u64, HEADER as u64);
+        data.write_all(&header(self.digest(), 0)).map_err(failed)?;
+        self.each_chunk(open, |chunk| {
+            for row in 0..chunk.rows {
+                end += encode(&chunk, row, index.is_some(), &mut data).map_err(failed)?;
+                if let Some(index) = &mut index {
+                    index.write_all(&end.to_le_bytes()).map_err(failed)?;
+                }
+                rows += 1;
+            }
+            Ok(())
+        })?;
+        if let Some(index) = &mut index {
+            index.flush().map_err(failed)?;
+        }
+        data.flush().map_err(failed)?;
+        // The number of elements is written last: without it the file says that it is empty and not finished.
+        std::os::unix::fs::FileExt::write_all_at(*data.get_ref(), &header(self.digest(), rows + 1), 0).map_err(failed)
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// A new file in a folder that nobody else can find, so that it goes away even when the process is killed.
+fn nameless(folder: &Path) -> Result<File, Error> {
+    static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let path = folder.join(format!(".plimsoll-{}-{number}", std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path).map_err(|e| Error::io(&path, e))?;
+    std::fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
+    Ok(file)
+}
+
+/// Elements in memory.
+struct Kept {
+    chunks: Counted<Chunk>,
+    ends: Counted<u64>,
+}
+
+impl Lookup for Kept {
+    fn len(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn gather(&self, _epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
+        let mut rest = at;
+        while let Some(first) = rest.first() {
+            let chunk = self.ends.partition_point(|end| *end <= *first);
+            let start = if chunk == 0 { 0 } else { self.ends[chunk - 1] };
+            let run = (0..rest.len()).find(|i| rest[*i] != first + *i as u64 || rest[*i] >= self.ends[chunk]);
+            let (row, run) = ((first - start) as usize, run.unwrap_or(rest.len()));
+            out.append(&self.chunks[chunk], row..row + run)?;
+            rest = &rest[run..];
+        }
+        Ok(())
+    }
+}
+
+const MAGIC: [u8; 8] = *b"plimdat1";
+const HEADER: usize = 24;
+
+/// `rows` is one more than the number of elements; 0 while the file is being written.
+fn header(digest: u64, rows: u64) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[..8].copy_from_slice(&MAGIC);
+    header[8..16].copy_from_slice(&digest.to_le_bytes());
+    header[16..].copy_from_slice(&rows.to_le_bytes());
+    header
+}
+
+/// Writes an element: with `shapes`, the shape before each component and the length before each string.
+fn encode(chunk: &Chunk, row: usize, shapes: bool, to: &mut impl Write) -> std::io::Result<u64> {
+    let mut written = 0;
+    let mut put = |bytes: &[u8]| {
+        written += bytes.len() as u64;
+        to.write_all(bytes)
+    };
+    for column in &chunk.columns {
+        if shapes {
+            let shape = column.shape(row);
+            put(&[shape.rank() as u8])?;
+            shape.dims().iter().try_for_each(|d| put(&(*d as u64).to_le_bytes()))?;
+        }
+        match column.kind() {
+            Kind::Number(_) => put(column.bytes(row..row + 1))?,
+            Kind::Bytes => {
+                for value in column.values(row..row + 1) {
+                    let string = column.string(value);
+                    put(&(string.len() as u64).to_le_bytes())?;
+                    put(string)?;
+                }
+            }
+        }
+    }
+    Ok(written)
+}
+
+/// Elements in a file.
+struct Stored {
+    data: Readable,
+    /// For elements of different sizes: where each ends.
+    index: Option<Readable>,
+    spec: Arc<Spec>,
+    len: u64,
+    /// The bytes of each element, where they are always as many.
+    size: Option<u64>,
+}
+
+impl Stored {
+    fn open(data: Readable, index: Option<Readable>, spec: &Arc<Spec>, digest: u64) -> Result<Stored, Error> {
+        let mut found = [0; HEADER];
+        data.read(0, &mut found)?;
+        let word = |at: usize| u64::from_le_bytes(found[at..at + 8].try_into().expect("8 bytes"));
+        let path = data.path.clone();
+        if found[..8] != MAGIC || word(16) == 0 {
+            return Err(Error::in_file(&path, "is not a finished cache of this library; delete it"));
+        }
+        if word(8) != digest {
+            let message = "was written by a pipeline with another description; delete it or choose another path";
+            return Err(Error::in_file(&path, message));
+        }
+        let (len, size) = (word(16) - 1, spec.bytes().map(|n| n as u64));
+        let expected = match (size, &index) {
+            (Some(size), _) => len.checked_mul(size).and_then(|n| n.checked_add(HEADER as u64)),
+            (None, Some(index)) if index.len / 8 < len => None,
+            (None, Some(_)) if len == 0 => Some(HEADER as u64),
+            (None, Some(index)) => {
+                let mut end = [0; 8];
+                index.read((len - 1) * 8, &mut end)?;
+                Some(u64::from_le_bytes(end))
+            }
+            (None, None) => None,
+        };
+        if expected != Some(data.len) {
+            let message = format!("has {} bytes, which {len} elements do not have; delete it", data.len);
+            return Err(Error::in_file(&path, message));
+        }
+        Ok(Stored { data, index, spec: spec.clone(), len, size })
+    }
+
+    fn gather_same(&self, size: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
+        let account = out.account().clone();
+        let mut rows = Counted::<u8>::new(&account)?;
+        rows.grow(size as usize * at.len(), 0)?;
+        let mut places: Vec<(u64, u32)> =
+            at.iter().enumerate().map(|(row, i)| (HEADER as u64 + i * size, row as u32)).collect();
+        Scatter { file: &self.data, size: size as usize, account: &account }.read(&mut places, &mut rows)?;
+        let mut start = 0;
+        for (component, column) in self.spec.components().iter().zip(&mut out.columns) {
+            let bytes = component.bytes().expect("all sizes are known");
+            let to = column.add(&component.shape().expect("as its bytes"), at.len())?;
+            if bytes > 0 {
+                for (row, to) in rows.chunks_exact(size as usize).zip(to.chunks_exact_mut(bytes)) {
+                    to.copy_from_slice(&row[start..start + bytes]);
+                }
+            }
+            start += bytes;
+        }
+        out.commit_rows(at.len());
+        Ok(())
+    }
+
+    fn gather_one(
+        &self,
+        index: &Readable,
+        i: u64,
+        bytes: &mut Counted<u8>,
+        out: &mut Builder<'_>,
+    ) -> Result<(), Error> {
+        let mut ends = [HEADER as u64; 2];
+        let mut raw = [0; 16];
+        let first = i.saturating_sub(1);
+        let raw = &mut raw[..((i - first + 1) * 8) as usize];
+        index.read(first * 8, raw)?;
+        for (end, raw) in ends.iter_mut().rev().zip(raw.rchunks(8)) {
+            *end = u64::from_le_bytes(raw.try_into().expect("8 bytes"));
+        }
+        let [start, end] = ends;
+        let bad = |message: &str| Error::at_offset(&self.data.path, start, format!("element {i}: {message}"));
+        let size = end.checked_sub(start).filter(|_| end <= self.data.len).ok_or_else(|| bad("its index is broken"))?;
+        bytes.clear();
+        bytes.grow(size as usize, 0)?;
+        self.data.read(start, bytes)?;
+        decode(&self.spec, bytes, out).ok_or_else(|| bad("is not what was written"))??;
+        out.commit_rows(1);
+        Ok(())
+    }
+}
+
+/// Appends an element written by `encode`; `None` when it is not one.
+fn decode(spec: &Spec, mut from: &[u8], out: &mut Builder<'_>) -> Option<Result<(), Error>> {
+    for (component, column) in spec.components().iter().zip(&mut out.columns) {
+        let rank = *from.split_off_first()? as usize;
+        let mut dims = [0; MAX_RANK];
+        for dim in dims.get_mut(..rank)? {
+            *dim = usize::try_from(u64::from_le_bytes(from.split_off(..8)?.try_into().ok()?)).ok()?;
+        }
+        let shape = Shape::try_new(&dims[..rank])?;
+        let n = shape.dims().iter().try_fold(1usize, |n, d| n.checked_mul(*d))?;
+        match component.kind {
+            Kind::Number(dtype) => {
+                let bytes = from.split_off(..n.checked_mul(dtype.size())?)?;
+                match column.add(&shape, 1) {
+                    Ok(to) => to.copy_from_slice(bytes),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            Kind::Bytes => {
+                if n > from.len() / 8 {
+                    return None;
+                }
+                let mut strings = Vec::with_capacity(n);
+                for _ in 0..n {
+                    let length = u64::from_le_bytes(from.split_off(..8)?.try_into().ok()?);
+                    strings.push(from.split_off(..usize::try_from(length).ok()?)?);
+                }
+                if let Err(error) = column.add_strings(&shape, strings) {
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+    from.is_empty().then_some(Ok(()))
+}
+
+impl Lookup for Stored {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn gather(&self, _epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
+        match (self.size, &self.index) {
+            (Some(size), _) => self.gather_same(size, at, out),
+            (None, Some(index)) => {
+                let mut bytes = Counted::new(&out.account().clone())?;
+                at.iter().try_for_each(|i| self.gather_one(index, *i, &mut bytes, out))
+            }
+            (None, None) => unreachable!("`open` refuses this"),
+        }
+    }
+
+    fn preferred_bytes(&self) -> usize {
+        if self.data.is_slow() { 8 << 20 } else { 512 << 10 }
+    }
+}

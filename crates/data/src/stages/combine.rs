@@ -1,0 +1,349 @@
+//! `zip`, `concatenate`: elements of several data sets, side by side or one after another.
+
+use crate::builder::Builder;
+use crate::dataset::{Node, expect_lookup, open_flow};
+use crate::flow::{Flow, Lookup, Open, Stage};
+use crate::{Cardinality, Component, Dataset, Error, Spec};
+use std::sync::Arc;
+
+impl Dataset {
+    /// The elements of several data sets side by side, as tuples: their components get the place in front, `0/x`, `1/y`. It ends
+    /// with the shortest.
+    ///
+    /// ```
+    /// use plimsoll_data::Dataset;
+    /// let both = Dataset::zip(&[Dataset::range(0, 3, 1), Dataset::range(5, 9, 1)]);
+    /// assert_eq!(both.spec()?.to_string(), "{0/value: i64[], 1/value: i64[]}");
+    /// assert_eq!(both.cardinality()?.known(), Some(3));
+    /// # Ok::<(), plimsoll_data::Error>(())
+    /// ```
+    pub fn zip(parts: &[Dataset]) -> Dataset {
+        let names: Vec<String> = (0..parts.len()).map(|i| i.to_string()).collect();
+        Dataset::zip_named(&names.iter().map(String::as_str).zip(parts).collect::<Vec<_>>())
+    }
+
+    /// The elements of several data sets side by side, as maps: their components get the name in front.
+    pub fn zip_named(parts: &[(&str, &Dataset)]) -> Dataset {
+        Dataset::from_result((|| {
+            let mut inputs = Vec::new();
+            let mut components = Vec::new();
+            for (name, part) in parts {
+                let input = part.node()?;
+                components.extend(input.spec().nested(name));
+                inputs.push(input);
+            }
+            if inputs.is_empty() {
+                return Err(Error::pipeline("zip", "there is nothing to zip"));
+            }
+            let spec = Arc::new(Spec::new(components)?);
+            Ok(Dataset::new(Zip { inputs, spec }))
+        })())
+    }
+
+    /// The elements of this data set, then those of another with the same components.
+    pub fn concatenate(&self, other: &Dataset) -> Dataset {
+        Dataset::concatenate_all(&[self.clone(), other.clone()])
+    }
+
+    /// The elements of several data sets one after another.
+    pub fn concatenate_all(parts: &[Dataset]) -> Dataset {
+        Dataset::from_result((|| {
+            let inputs = parts.iter().map(Dataset::node).collect::<Result<Vec<_>, _>>()?;
+            let Some(first) = inputs.first() else {
+                return Err(Error::pipeline("concatenate", "there is nothing to concatenate"));
+            };
+            let mut spec = (**first.spec()).clone();
+            for (i, input) in inputs.iter().enumerate() {
+                spec = common(&spec, input.spec()).ok_or_else(|| {
+                    let message = format!("part {i} has elements {}, but those before it {spec}", input.spec());
+                    Error::pipeline("concatenate", message)
+                })?;
+            }
+            Ok(Dataset::new(Concatenate { inputs, spec: Arc::new(spec) }))
+        })())
+    }
+}
+
+/// What admits the elements of both.
+pub(crate) fn common(a: &Spec, b: &Spec) -> Option<Spec> {
+    if a.components().len() != b.components().len() {
+        return None;
+    }
+    let mut components = Vec::new();
+    for (a, b) in a.components().iter().zip(b.components()) {
+        if a.name != b.name || a.kind != b.kind {
+            return None;
+        }
+        let dims = match (&a.dims, &b.dims) {
+            (Some(a), Some(b)) if a.len() == b.len() => {
+                Some(a.iter().zip(b).map(|(a, b)| if a == b { *a } else { None }).collect())
+            }
+            _ => None,
+        };
+        components.push(Component { dims, ..a.clone() });
+    }
+    Spec::new(components).ok()
+}
+
+struct Zip {
+    inputs: Vec<Arc<dyn Node>>,
+    spec: Arc<Spec>,
+}
+
+impl Node for Zip {
+    fn describe(&self) -> String {
+        format!("zip of {}", self.inputs.len())
+    }
+
+    fn inputs(&self) -> Vec<&Arc<dyn Node>> {
+        self.inputs.iter().collect()
+    }
+
+    fn spec(&self) -> &Arc<Spec> {
+        &self.spec
+    }
+
+    fn cardinality(&self) -> Cardinality {
+        self.inputs.iter().map(|input| input.cardinality()).fold(Cardinality::Infinite, Cardinality::min)
+    }
+
+    fn is_lookup(&self) -> bool {
+        self.inputs.iter().all(|input| input.is_lookup())
+    }
+
+    fn largest(&self) -> Option<u64> {
+        self.inputs.iter().map(|input| input.largest()).sum()
+    }
+
+    fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
+        let inputs: Vec<_> =
+            self.inputs.iter().map(|input| expect_lookup(input, open)).collect::<Result<_, Error>>()?;
+        let widths = self.widths();
+        Ok(Some(Arc::new(ZipLookup { inputs, widths })))
+    }
+
+    fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
+        let flows: Vec<Flow> =
+            self.inputs.iter().map(|input| open_flow(input, open, epoch)).collect::<Result<_, Error>>()?;
+        Ok(Box::new(ZipStage { flows, widths: self.widths() }))
+    }
+}
+
+impl Zip {
+    fn widths(&self) -> Vec<usize> {
+        self.inputs.iter().map(|input| input.spec().components().len()).collect()
+    }
+}
+
+/// Lets every input append to its own columns; all append equally many elements, or the fewest count.
+fn side_by_side(
+    out: &mut Builder<'_>,
+    widths: &[usize],
+    mut fill: impl FnMut(usize, &mut Builder<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut parts = Vec::new();
+    for width in widths.iter().rev() {
+        parts.push(out.split_off(out.columns.len() - width));
+    }
+    let mut result = Ok(());
+    let mut joined: Option<Builder<'_>> = None;
+    for (i, mut part) in parts.into_iter().rev().enumerate() {
+        if result.is_ok() {
+            result = fill(i, &mut part);
+        }
+        part.rollback();
+        match &mut joined {
+            None => joined = Some(part),
+            Some(joined) => joined.join(part),
+        }
+    }
+    if let Some(joined) = joined {
+        *out = joined;
+    }
+    result
+}
+
+struct ZipLookup {
+    inputs: Vec<Arc<dyn Lookup>>,
+    widths: Vec<usize>,
+}
+
+impl Lookup for ZipLookup {
+    fn len(&self) -> u64 {
+        self.inputs.iter().map(|input| input.len()).min().unwrap_or(0)
+    }
+
+    fn gather(&self, epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
+        side_by_side(out, &self.widths, |i, part| self.inputs[i].gather(epoch, at, part))
+    }
+
+    fn preferred_bytes(&self) -> usize {
+        self.inputs.iter().map(|input| input.preferred_bytes()).max().unwrap_or(0)
+    }
+}
+
+struct ZipStage {
+    flows: Vec<Flow>,
+    widths: Vec<usize>,
+}
+
+impl Stage for ZipStage {
+    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        let before = out.rows();
+        let mut most = want;
+        let mut errors = Vec::new();
+        let mut ended = false;
+        let flows = &mut self.flows;
+        side_by_side(out, &self.widths, |i, part| {
+            let goal = part.rows() + most;
+            while part.rows() < goal {
+                match flows[i].fill(part, goal - part.rows()) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        ended = true;
+                        break;
+                    }
+                    Err(error) => {
+                        errors.push(error);
+                        break;
+                    }
+                }
+            }
+            let made = part.rows() - before;
+            if made < most {
+                // The inputs before this one are ahead. At the end nobody minds; an error stands for the element that it has
+                // and they have too, so they stay in step.
+                most = made;
+            }
+            Ok(())
+        })?;
+        match errors.pop() {
+            // What the others had made beyond the error cannot be put back, so zipping streams ends with the first error.
+            Some(error) => Err(Error::pipeline("zip", error.to_string())),
+            None => Ok(!ended),
+        }
+    }
+
+    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
+        let mut least = n;
+        for flow in &mut self.flows {
+            least = least.min(flow.skip(n)?);
+        }
+        Ok(Some(least))
+    }
+}
+
+struct Concatenate {
+    inputs: Vec<Arc<dyn Node>>,
+    spec: Arc<Spec>,
+}
+
+impl Node for Concatenate {
+    fn describe(&self) -> String {
+        format!("concatenation of {}", self.inputs.len())
+    }
+
+    fn inputs(&self) -> Vec<&Arc<dyn Node>> {
+        self.inputs.iter().collect()
+    }
+
+    fn spec(&self) -> &Arc<Spec> {
+        &self.spec
+    }
+
+    fn cardinality(&self) -> Cardinality {
+        self.inputs.iter().map(|input| input.cardinality()).fold(Cardinality::Known(0), Cardinality::plus)
+    }
+
+    fn is_lookup(&self) -> bool {
+        self.inputs.iter().all(|input| input.is_lookup())
+    }
+
+    fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
+        let inputs: Vec<_> =
+            self.inputs.iter().map(|input| expect_lookup(input, open)).collect::<Result<_, Error>>()?;
+        let mut ends = Vec::with_capacity(inputs.len());
+        let mut end = 0u64;
+        for input in &inputs {
+            end = end.saturating_add(input.len());
+            ends.push(end);
+        }
+        Ok(Some(Arc::new(ConcatenateLookup { inputs, ends })))
+    }
+
+    fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
+        Ok(Box::new(ConcatenateStage { inputs: self.inputs.clone(), open: open.clone(), epoch, at: 0, flow: None }))
+    }
+}
+
+struct ConcatenateLookup {
+    inputs: Vec<Arc<dyn Lookup>>,
+    /// The number of elements up to the end of each input.
+    ends: Vec<u64>,
+}
+
+impl Lookup for ConcatenateLookup {
+    fn len(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn gather(&self, epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
+        let part = |i: u64| self.ends.partition_point(|end| *end <= i);
+        for run in at.chunk_by(|a, b| part(*a) == part(*b)) {
+            let input = part(run[0]);
+            let start = if input == 0 { 0 } else { self.ends[input - 1] };
+            let run: Vec<u64> = run.iter().map(|i| i - start).collect();
+            self.inputs[input].gather(epoch, &run, out)?;
+        }
+        Ok(())
+    }
+
+    fn preferred_bytes(&self) -> usize {
+        self.inputs.iter().map(|input| input.preferred_bytes()).max().unwrap_or(0)
+    }
+}
+
+struct ConcatenateStage {
+    inputs: Vec<Arc<dyn Node>>,
+    open: Open,
+    epoch: u64,
+    at: usize,
+    flow: Option<Flow>,
+}
+
+impl ConcatenateStage {
+    fn flow(&mut self) -> Result<Option<&mut Flow>, Error> {
+        let Some(input) = self.inputs.get(self.at) else { return Ok(None) };
+        if self.flow.is_none() {
+            self.flow = Some(open_flow(input, &self.open, self.epoch).inspect_err(|_| self.at += 1)?);
+        }
+        Ok(self.flow.as_mut())
+    }
+
+    fn next_input(&mut self) {
+        self.flow = None;
+        self.at += 1;
+    }
+}
+
+impl Stage for ConcatenateStage {
+    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        let Some(flow) = self.flow()? else { return Ok(false) };
+        if !flow.fill(out, want)? {
+            self.next_input();
+        }
+        Ok(true)
+    }
+
+    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
+        let mut skipped = 0;
+        while skipped < n {
+            let Some(flow) = self.flow()? else { break };
+            skipped += flow.skip(n - skipped)?;
+            if skipped < n {
+                self.next_input();
+            }
+        }
+        Ok(Some(skipped))
+    }
+}

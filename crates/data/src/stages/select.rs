@@ -1,0 +1,457 @@
+//! `take`, `skip`, `shard`, `repeat`, `enumerate`: which elements, by their numbers.
+
+use crate::builder::Builder;
+use crate::dataset::{Node, expect_lookup, open_flow};
+use crate::flow::{Flow, Lookup, Open, Stage};
+use crate::memory::as_bytes;
+use crate::{Cardinality, Component, Dataset, Error, Spec};
+use plimsoll_tensor::{DType, Shape};
+use std::sync::Arc;
+
+impl Dataset {
+    /// The first `n` elements.
+    pub fn take(&self, n: u64) -> Dataset {
+        self.part(Part::Take(n))
+    }
+
+    /// All but the first `n` elements.
+    pub fn skip(&self, n: u64) -> Dataset {
+        self.part(Part::Skip(n))
+    }
+
+    /// Every `n`-th element beginning with element `index`: the share of one of `n` workers.
+    pub fn shard(&self, n: u64, index: u64) -> Dataset {
+        if index >= n {
+            let message = format!("share {index} of {n}: shares are counted from 0");
+            return Dataset::from_result(Err(Error::pipeline("shard", message)));
+        }
+        self.part(Part::Shard(n, index))
+    }
+
+    /// The elements `times` times over, for ever with `None`. A shuffle before it gives every round its own order.
+    pub fn repeat(&self, times: impl Into<Option<u64>>) -> Dataset {
+        let times = times.into();
+        self.then(|input| Ok(Repeat { input, times }))
+    }
+
+    /// With a component `name` in front that counts the elements from `start` on.
+    ///
+    /// ```
+    /// use plimsoll_budget::Budget;
+    /// use plimsoll_data::Dataset;
+    /// let data = Dataset::range(5, 8, 1).enumerate("number", 100);
+    /// let last = data.iter(&Budget::unlimited())?.last().unwrap()?;
+    /// assert_eq!((last.get::<i64>("number")?[0], last.get::<i64>("value")?[0]), (102, 7));
+    /// # Ok::<(), plimsoll_data::Error>(())
+    /// ```
+    pub fn enumerate(&self, name: &str, start: i64) -> Dataset {
+        self.then(|input| {
+            let number = Component::new(name, DType::I64, &[]);
+            let components = std::iter::once(number).chain(input.spec().components().iter().cloned());
+            let spec = Arc::new(Spec::new(components)?);
+            Ok(Enumerate { input, spec, start })
+        })
+    }
+
+    fn part(&self, part: Part) -> Dataset {
+        self.then(|input| Ok(Select { input, part }))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Part {
+    Take(u64),
+    Skip(u64),
+    Shard(u64, u64),
+}
+
+impl Part {
+    /// How many of `n` elements.
+    fn len(self, n: u64) -> u64 {
+        match self {
+            Part::Take(most) => n.min(most),
+            Part::Skip(first) => n.saturating_sub(first),
+            Part::Shard(shares, index) => n.saturating_sub(index).div_ceil(shares),
+        }
+    }
+
+    /// The number in the input of element `i`.
+    fn at(self, i: u64) -> u64 {
+        match self {
+            Part::Take(_) => i,
+            Part::Skip(first) => first + i,
+            Part::Shard(shares, index) => i * shares + index,
+        }
+    }
+}
+
+struct Select {
+    input: Arc<dyn Node>,
+    part: Part,
+}
+
+impl Node for Select {
+    fn describe(&self) -> String {
+        match self.part {
+            Part::Take(n) => format!("take {n}"),
+            Part::Skip(n) => format!("skip {n}"),
+            Part::Shard(n, index) => format!("shard {index} of {n}"),
+        }
+    }
+
+    fn inputs(&self) -> Vec<&Arc<dyn Node>> {
+        vec![&self.input]
+    }
+
+    fn spec(&self) -> &Arc<Spec> {
+        self.input.spec()
+    }
+
+    fn cardinality(&self) -> Cardinality {
+        match (self.input.cardinality(), self.part) {
+            (Cardinality::Infinite, Part::Take(n)) => Cardinality::Known(n),
+            (all, part) => all.map(|n| part.len(n)),
+        }
+    }
+
+    fn is_lookup(&self) -> bool {
+        self.input.is_lookup()
+    }
+
+    fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
+        Ok(Some(Arc::new(SelectLookup { input: expect_lookup(&self.input, open)?, part: self.part })))
+    }
+
+    fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
+        Ok(Box::new(SelectStage {
+            flow: open_flow(&self.input, open, epoch)?,
+            part: self.part,
+            given: 0,
+            begun: false,
+        }))
+    }
+}
+
+struct SelectLookup {
+    input: Arc<dyn Lookup>,
+    part: Part,
+}
+
+impl Lookup for SelectLookup {
+    fn len(&self) -> u64 {
+        match (self.input.len(), self.part) {
+            (u64::MAX, Part::Skip(_) | Part::Shard(..)) => u64::MAX,
+            (n, part) => part.len(n),
+        }
+    }
+
+    fn gather(&self, epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
+        if let Part::Take(_) = self.part {
+            return self.input.gather(epoch, at, out);
+        }
+        let at: Vec<u64> = at.iter().map(|i| self.part.at(*i)).collect();
+        self.input.gather(epoch, &at, out)
+    }
+
+    fn preferred_bytes(&self) -> usize {
+        self.input.preferred_bytes()
+    }
+}
+
+struct SelectStage {
+    flow: Flow,
+    part: Part,
+    given: u64,
+    begun: bool,
+}
+
+impl SelectStage {
+    fn begin(&mut self) -> Result<(), Error> {
+        if !std::mem::replace(&mut self.begun, true) {
+            match self.part {
+                Part::Skip(n) | Part::Shard(_, n) => drop(self.flow.skip(n)?),
+                Part::Take(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Stage for SelectStage {
+    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        self.begin()?;
+        let before = out.rows();
+        let result = match self.part {
+            Part::Take(n) => {
+                let want = (want as u64).min(n - self.given) as usize;
+                if want == 0 {
+                    return Ok(false);
+                }
+                self.flow.fill(out, want)
+            }
+            Part::Skip(_) => self.flow.fill(out, want),
+            Part::Shard(n, _) => {
+                let result = self.flow.fill_exact(out, 1);
+                let one = out.rows() > before || result.is_err();
+                match result {
+                    Ok(true) | Err(_) if one => {
+                        self.flow.skip(n - 1)?;
+                        result
+                    }
+                    other => other,
+                }
+            }
+        };
+        self.given += (out.rows() - before) as u64 + result.is_err() as u64;
+        result
+    }
+
+    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
+        self.begin()?;
+        let skipped = match self.part {
+            Part::Take(most) => self.flow.skip(n.min(most - self.given))?,
+            Part::Skip(_) => self.flow.skip(n)?,
+            Part::Shard(shares, _) => self.flow.skip(n.saturating_mul(shares))?.div_ceil(shares),
+        };
+        self.given += skipped;
+        Ok(Some(skipped))
+    }
+}
+
+struct Repeat {
+    input: Arc<dyn Node>,
+    times: Option<u64>,
+}
+
+impl Node for Repeat {
+    fn describe(&self) -> String {
+        self.times.map_or("repeat for ever".into(), |times| format!("repeat {times} times"))
+    }
+
+    fn inputs(&self) -> Vec<&Arc<dyn Node>> {
+        vec![&self.input]
+    }
+
+    fn spec(&self) -> &Arc<Spec> {
+        self.input.spec()
+    }
+
+    fn cardinality(&self) -> Cardinality {
+        match (self.input.cardinality(), self.times) {
+            (Cardinality::Known(0), _) | (_, Some(0)) => Cardinality::Known(0),
+            (Cardinality::Known(n), Some(times)) => {
+                n.checked_mul(times).map_or(Cardinality::Infinite, Cardinality::Known)
+            }
+            (Cardinality::Unknown, Some(_)) => Cardinality::Unknown,
+            _ => Cardinality::Infinite,
+        }
+    }
+
+    fn is_lookup(&self) -> bool {
+        self.input.is_lookup()
+    }
+
+    fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
+        let input = expect_lookup(&self.input, open)?;
+        let len = match (input.len(), self.times) {
+            (0, _) | (_, Some(0)) => 0,
+            (n, Some(times)) => n.saturating_mul(times),
+            (_, None) => u64::MAX,
+        };
+        Ok(Some(Arc::new(RepeatLookup { input, times: self.times, len })))
+    }
+
+    fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
+        let (input, open) = (self.input.clone(), open.clone());
+        Ok(Box::new(RepeatStage { input, open, epoch, round: 0, times: self.times, flow: None, any: false }))
+    }
+}
+
+/// The epoch of a round inside an epoch: every round of every epoch has its own, as long as rounds are known to end.
+fn round_epoch(epoch: u64, round: u64, times: Option<u64>) -> u64 {
+    epoch.wrapping_mul(times.unwrap_or(1 << 32)).wrapping_add(round)
+}
+
+struct RepeatLookup {
+    input: Arc<dyn Lookup>,
+    times: Option<u64>,
+    len: u64,
+}
+
+impl Lookup for RepeatLookup {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn gather(&self, epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
+        let n = self.input.len();
+        for run in at.chunk_by(|a, b| a / n == b / n) {
+            let round = run[0] / n;
+            let run: Vec<u64> = run.iter().map(|i| i % n).collect();
+            self.input.gather(round_epoch(epoch, round, self.times), &run, out)?;
+        }
+        Ok(())
+    }
+
+    fn preferred_bytes(&self) -> usize {
+        self.input.preferred_bytes()
+    }
+}
+
+struct RepeatStage {
+    input: Arc<dyn Node>,
+    open: Open,
+    epoch: u64,
+    round: u64,
+    times: Option<u64>,
+    flow: Option<Flow>,
+    /// Whether this round has given something: rounds of nothing would never end.
+    any: bool,
+}
+
+impl RepeatStage {
+    /// Goes to the next round; false when there is none.
+    fn next_round(&mut self) -> bool {
+        self.flow = None;
+        self.round += 1;
+        std::mem::replace(&mut self.any, false)
+    }
+
+    fn flow(&mut self) -> Result<Option<&mut Flow>, Error> {
+        if self.times.is_some_and(|times| self.round >= times) {
+            return Ok(None);
+        }
+        if self.flow.is_none() {
+            let epoch = round_epoch(self.epoch, self.round, self.times);
+            self.flow = Some(open_flow(&self.input, &self.open, epoch)?);
+        }
+        Ok(self.flow.as_mut())
+    }
+}
+
+impl Stage for RepeatStage {
+    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        let before = out.rows();
+        let Some(flow) = self.flow()? else { return Ok(false) };
+        let result = flow.fill(out, want);
+        self.any |= out.rows() > before || result.is_err();
+        match result {
+            Ok(false) => Ok(self.next_round()),
+            other => other,
+        }
+    }
+
+    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
+        let mut skipped = 0;
+        while skipped < n {
+            let Some(flow) = self.flow()? else { break };
+            let more = flow.skip(n - skipped)?;
+            self.any |= more > 0;
+            skipped += more;
+            if skipped < n && !self.next_round() {
+                break;
+            }
+        }
+        Ok(Some(skipped))
+    }
+}
+
+struct Enumerate {
+    input: Arc<dyn Node>,
+    spec: Arc<Spec>,
+    start: i64,
+}
+
+impl Node for Enumerate {
+    fn describe(&self) -> String {
+        format!("enumerate from {}", self.start)
+    }
+
+    fn largest(&self) -> Option<u64> {
+        self.input.largest()?.checked_add(8)
+    }
+
+    fn inputs(&self) -> Vec<&Arc<dyn Node>> {
+        vec![&self.input]
+    }
+
+    fn spec(&self) -> &Arc<Spec> {
+        &self.spec
+    }
+
+    fn cardinality(&self) -> Cardinality {
+        self.input.cardinality()
+    }
+
+    fn is_lookup(&self) -> bool {
+        self.input.is_lookup()
+    }
+
+    fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
+        Ok(Some(Arc::new(EnumerateLookup { input: expect_lookup(&self.input, open)?, start: self.start })))
+    }
+
+    fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
+        Ok(Box::new(EnumerateStage { flow: open_flow(&self.input, open, epoch)?, next: self.start }))
+    }
+}
+
+/// Appends what `fill` appends to all columns but the first, and numbers to the first.
+fn numbered(
+    out: &mut Builder<'_>,
+    fill: impl FnOnce(&mut Builder<'_>) -> Result<bool, Error>,
+    mut number: impl FnMut(usize) -> i64,
+) -> Result<bool, Error> {
+    let before = out.rows();
+    let mut rest = out.split_off(1);
+    let result = fill(&mut rest);
+    rest.rollback();
+    let n = rest.rows() - before;
+    let numbers: Vec<i64> = (0..n).map(&mut number).collect();
+    let added = out.columns[0].add(&Shape::scalar(), n).map(|bytes| bytes.copy_from_slice(as_bytes(&numbers)));
+    if added.is_ok() {
+        out.commit_rows(n);
+    }
+    out.join(rest);
+    added.and(result)
+}
+
+struct EnumerateLookup {
+    input: Arc<dyn Lookup>,
+    start: i64,
+}
+
+impl Lookup for EnumerateLookup {
+    fn len(&self) -> u64 {
+        self.input.len()
+    }
+
+    fn gather(&self, epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
+        let number = |i: usize| self.start.wrapping_add(at[i] as i64);
+        numbered(out, |rest| self.input.gather(epoch, at, rest).map(|()| true), number).map(drop)
+    }
+
+    fn preferred_bytes(&self) -> usize {
+        self.input.preferred_bytes()
+    }
+}
+
+struct EnumerateStage {
+    flow: Flow,
+    next: i64,
+}
+
+impl Stage for EnumerateStage {
+    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        let (first, before) = (self.next, out.rows());
+        let result = numbered(out, |rest| self.flow.fill(rest, want), |i| first.wrapping_add(i as i64));
+        self.next = first.wrapping_add((out.rows() - before) as i64 + result.is_err() as i64);
+        result
+    }
+
+    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
+        let skipped = self.flow.skip(n)?;
+        self.next = self.next.wrapping_add(skipped as i64);
+        Ok(Some(skipped))
+    }
+}

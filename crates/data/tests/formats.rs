@@ -1,0 +1,404 @@
+//! Files that other programs wrote (`scripts/reference/data_fixtures.py`), read by us, and ours read back.
+
+use plimsoll_budget::{Budget, Bytes};
+use plimsoll_data::{AUTOTUNE, Component, Compression, Csv, Dataset, Element, Files, Kind};
+use plimsoll_tensor::DType;
+use std::path::PathBuf;
+
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+fn all(data: &Dataset) -> Vec<Element> {
+    data.iter(&Budget::unlimited()).unwrap().map(Result::unwrap).collect()
+}
+
+fn message(data: &Dataset) -> String {
+    match data.iter(&Budget::unlimited()) {
+        Ok(mut iter) => iter.find_map(|e| e.err()).expect("an error").to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
+const N: usize = 7;
+
+/// The rows that every file holds.
+fn x(i: usize, j: usize) -> f32 {
+    (i * 3 + j) as f32 - 2.5
+}
+
+fn label(i: usize) -> i64 {
+    (i * i) as i64 - 3
+}
+
+fn name(i: usize) -> String {
+    format!("row é {i}")
+}
+
+fn temporary(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("plimsoll-formats-{}-{name}", std::process::id()))
+}
+
+#[track_caller]
+fn check_x(rows: &[Element], convert: impl Fn(f32) -> f64) {
+    assert_eq!(rows.len(), N);
+    for (i, row) in rows.iter().enumerate() {
+        let expected: Vec<f64> = (0..3).map(|j| convert(x(i, j))).collect();
+        assert_eq!(row.tensor("x").unwrap().to_f64(), expected, "row {i}");
+    }
+}
+
+#[test]
+fn npy_of_every_type() {
+    for (file, ty) in [("f4", "f32"), ("f8", "f64"), ("f2", "f16"), ("f4_big", "f32"), ("version2", "f32")] {
+        let data = Dataset::from_npy(fixture(&format!("{file}.npy")));
+        assert_eq!(data.spec().unwrap().to_string(), format!("{{x: {ty}[3]}}"), "{file}");
+        check_x(&all(&data), |v| v as f64);
+        // In another order, and by several threads.
+        let mut rows = all(&data.enumerate("n", 0).shuffle(None, 3).prefetch(AUTOTUNE));
+        rows.sort_by_key(|r| r.get::<i64>("n").unwrap()[0]);
+        check_x(&rows, |v| v as f64);
+    }
+    for (file, ty) in [("i1", "i32"), ("i2", "i32"), ("i4_big", "i32")] {
+        let data = Dataset::from_npy(fixture(&format!("{file}.npy")));
+        assert_eq!(data.spec().unwrap().to_string(), format!("{{x: {ty}[3]}}"), "{file}");
+        check_x(&all(&data), |v| v.trunc() as f64);
+    }
+    for (file, ty) in [("u1", "u8"), ("u2", "i32"), ("u4", "i64"), ("u8", "i64")] {
+        let data = Dataset::from_npy(fixture(&format!("{file}.npy")));
+        assert_eq!(data.spec().unwrap().to_string(), format!("{{x: {ty}[3]}}"), "{file}");
+        check_x(&all(&data), |v| v.abs().trunc() as f64);
+    }
+    check_x(&all(&Dataset::from_npy(fixture("bool.npy"))), |v| (v > 0.0) as u8 as f64);
+    for file in ["bytes", "text"] {
+        let rows = all(&Dataset::from_npy(fixture(&format!("{file}.npy"))));
+        assert!((0..N).all(|i| rows[i].row().string("x").unwrap() == name(i).as_bytes()), "{file}");
+    }
+    assert!(message(&Dataset::from_npy(fixture("fortran.npy"))).contains("Fortran order"));
+    assert!(message(&Dataset::from_npy(fixture("object.npy"))).contains("Python objects"));
+}
+
+#[test]
+fn several_npy_files_are_one_source() {
+    let files = Files::list([fixture("f4.npy"), fixture("version2.npy"), fixture("f4.npy")]);
+    let data = Dataset::from_npy_named([("x", files.clone())]).enumerate("n", 0);
+    assert_eq!(data.cardinality().unwrap().known(), Some(3 * N as u64));
+    let rows = all(&data.shuffle(None, 8).batch(4).unbatch());
+    assert_eq!(rows.len(), 3 * N);
+    for row in rows {
+        let i = row.get::<i64>("n").unwrap()[0] as usize % N;
+        assert_eq!(row.get::<f32>("x").unwrap(), [x(i, 0), x(i, 1), x(i, 2)]);
+    }
+    let mixed = Dataset::from_npy(Files::list([fixture("f4.npy"), fixture("i8.npy")]));
+    assert!(
+        message(&mixed).contains("i8.npy: holds rows [] of I64, but the files before it [3] of F32"),
+        "{}",
+        message(&mixed)
+    );
+    let found = Files::glob(fixture("f*.npy").to_str().unwrap()).unwrap();
+    assert_eq!(found.paths().len(), 5);
+    assert!(Files::glob("/nowhere/*.npy").unwrap_err().to_string().contains("no file matches"));
+    assert!(message(&Dataset::from_npy(Files::list(Vec::<PathBuf>::new()))).contains("empty"));
+}
+
+fn check_rows(rows: &[Element]) {
+    assert_eq!(rows.len(), N);
+    for (i, row) in rows.iter().enumerate() {
+        assert_eq!(row.get::<f32>("x").unwrap(), [x(i, 0), x(i, 1), x(i, 2)]);
+        assert_eq!(row.get::<i64>("label").unwrap(), [label(i)]);
+        assert_eq!(row.row().string("name").unwrap(), name(i).as_bytes());
+    }
+}
+
+#[test]
+fn npz_plain_and_compressed() {
+    let plain = Dataset::from_npz(fixture("plain.npz"));
+    assert!(plain.is_indexable().unwrap());
+    check_rows(&all(&plain));
+    let compressed = Dataset::from_npz(fixture("compressed.npz"));
+    assert!(!compressed.is_indexable().unwrap());
+    check_rows(&all(&compressed));
+    check_rows(&all(&compressed.batch(3).prefetch(AUTOTUNE).unbatch()));
+    check_rows(&all(&Dataset::from_npz(Files::list([fixture("plain.npz"), fixture("compressed.npz")])).skip(N as u64)));
+}
+
+#[test]
+fn idx_and_lines() {
+    let data = Dataset::from_idx([("image", fixture("images.idx")), ("label", fixture("labels.idx"))]);
+    assert_eq!(data.spec().unwrap().to_string(), "{image: u8[2,3], label: i32[]}");
+    for (i, row) in all(&data).iter().enumerate() {
+        let expected: Vec<u8> = (0..6).map(|j| ((i * 6 + j) * 5 % 256) as u8).collect();
+        assert_eq!(row.get::<u8>("image").unwrap(), expected);
+        assert_eq!(row.get::<i32>("label").unwrap(), [label(i) as i32]);
+    }
+    for data in [
+        Dataset::from_lines(fixture("lines.txt")),
+        Dataset::from_lines_with(fixture("lines.txt.gz"), Compression::Gzip),
+    ] {
+        let rows = all(&data);
+        assert_eq!(rows.len(), N);
+        assert!((0..N).all(|i| rows[i].row().string("line").unwrap() == name(i).as_bytes()));
+    }
+}
+
+#[test]
+fn csv_as_pandas_writes_it() {
+    let check = |data: Dataset, names: [&str; 3]| {
+        let rows = all(&data);
+        assert_eq!(rows.len(), N);
+        for (i, row) in rows.iter().enumerate() {
+            let a = row.get::<f64>(names[0]).unwrap()[0];
+            assert!(if i == 2 { a.is_nan() } else { a == x(i, 0) as f64 });
+            assert_eq!(row.get::<i64>(names[1]).unwrap(), [label(i)]);
+            let expected = if i == 3 { "with \"quotes\", commas\nand lines".into() } else { name(i) };
+            assert_eq!(row.row().string(names[2]).unwrap(), expected.as_bytes());
+        }
+    };
+    check(Dataset::from_csv(fixture("pandas.csv"), Csv::default()), ["a", "label", "name"]);
+    let tabs = Csv::default().delimiter(b'\t').no_header();
+    check(Dataset::from_csv(fixture("pandas.tsv"), tabs), ["0", "1", "2"]);
+    let two =
+        Csv::default().select(&["label", "a"]).column("a", DType::F32).column("label", DType::I32).missing("a", "-9");
+    let data = Dataset::from_csv(fixture("pandas.csv"), two);
+    assert_eq!(data.spec().unwrap().to_string(), "{label: i32[], a: f32[]}");
+    assert_eq!(all(&data)[2].get::<f32>("a").unwrap(), [-9.0]);
+    // An empty field is no whole number.
+    let strict = Csv::default().column("a", DType::I64);
+    let expected = format!("{}, line 2: column 'a': '-2.5' is not i64", fixture("pandas.csv").display());
+    assert_eq!(message(&Dataset::from_csv(fixture("pandas.csv"), strict)), expected);
+    // Ours, read back.
+    let path = temporary("back.csv");
+    let data = Dataset::from_csv(fixture("pandas.csv"), Csv::default());
+    assert_eq!(data.write_csv(&path, &Budget::unlimited()).unwrap(), N as u64);
+    check(Dataset::from_csv(&path, Csv::default()), ["a", "label", "name"]);
+    std::fs::remove_file(path).unwrap();
+}
+
+fn features() -> [Component; 4] {
+    [
+        Component::new("x", DType::F32, &[3]),
+        Component::new("label", DType::I64, &[]),
+        Component::new("name", Kind::Bytes, &[]),
+        Component::ragged("ragged", DType::I64, &[None]),
+    ]
+}
+
+fn check_examples(rows: &[Element]) {
+    check_rows(rows);
+    for (i, row) in rows.iter().enumerate() {
+        assert_eq!(row.get::<i64>("ragged").unwrap(), (0..i as i64).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn examples_as_tensorflow_writes_them_and_back() {
+    let kinds = [("", Compression::None), (".gzip", Compression::Gzip), (".zlib", Compression::Zlib)];
+    for (ending, compression) in kinds {
+        let data = Dataset::from_tfrecords(fixture(&format!("example.tfrecord{ending}")), compression);
+        let parsed = data.parse_example("record", features());
+        check_examples(&all(&parsed));
+        check_examples(&all(&parsed.parallel(AUTOTUNE)));
+        let path = temporary(&format!("back.tfrecord{ending}"));
+        assert_eq!(parsed.write_tfrecords(&path, compression, &Budget::unlimited()).unwrap(), N as u64);
+        let back = Dataset::from_tfrecords(&path, compression);
+        check_examples(&all(&back.parse_example("record", features())));
+        std::fs::remove_file(path).unwrap();
+    }
+    let data = Dataset::from_tfrecords(fixture("example.tfrecord"), Compression::None);
+    let wrong = data.parse_example("record", [Component::new("x", DType::F32, &[4])]);
+    assert_eq!(message(&wrong), "map, element 0: feature 'x': 3 values, but x: f32[4] needs 4");
+    let wrong = data.parse_example("record", [Component::new("y", DType::F32, &[])]);
+    assert_eq!(message(&wrong), "map, element 0: feature 'y': missing, but y: f32[] needs 1");
+    let wrong = data.parse_example("record", [Component::new("x", DType::I64, &[3])]);
+    assert_eq!(message(&wrong), "map, element 0: feature 'x': is a float_list, but i64 needs a int64_list");
+}
+
+/// The messages, for an independent decoder.
+mod proto {
+    use prost::Message;
+    use std::collections::HashMap;
+
+    #[derive(Clone, PartialEq, Message)]
+    pub struct Example {
+        #[prost(message, optional, tag = "1")]
+        pub features: Option<Features>,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub struct Features {
+        #[prost(map = "string, message", tag = "1")]
+        pub feature: HashMap<String, Feature>,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub struct Feature {
+        #[prost(oneof = "Kind", tags = "1, 2, 3")]
+        pub kind: Option<Kind>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub enum Kind {
+        #[prost(message, tag = "1")]
+        Bytes(BytesList),
+        #[prost(message, tag = "2")]
+        Float(FloatList),
+        #[prost(message, tag = "3")]
+        Int64(Int64List),
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub struct BytesList {
+        #[prost(bytes = "vec", repeated, tag = "1")]
+        pub value: Vec<Vec<u8>>,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub struct FloatList {
+        #[prost(float, repeated, tag = "1")]
+        pub value: Vec<f32>,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub struct Int64List {
+        #[prost(int64, repeated, tag = "1")]
+        pub value: Vec<i64>,
+    }
+}
+
+#[test]
+fn examples_agree_with_a_general_decoder() {
+    use prost::Message;
+    let path = temporary("agree.tfrecord");
+    let data =
+        Dataset::from_tfrecords(fixture("example.tfrecord"), Compression::None).parse_example("record", features());
+    data.write_tfrecords(&path, Compression::None, &Budget::unlimited()).unwrap();
+    for source in [fixture("example.tfrecord"), path.clone()] {
+        for (i, row) in all(&Dataset::from_tfrecords(source, Compression::None)).iter().enumerate() {
+            let example = proto::Example::decode(row.row().string("record").unwrap()).unwrap();
+            let feature = example.features.unwrap().feature;
+            let kind = |name: &str| feature[name].kind.clone().unwrap();
+            let floats = proto::FloatList { value: (0..3).map(|j| x(i, j)).collect() };
+            assert_eq!(kind("x"), proto::Kind::Float(floats));
+            assert_eq!(kind("label"), proto::Kind::Int64(proto::Int64List { value: vec![label(i)] }));
+            assert_eq!(kind("name"), proto::Kind::Bytes(proto::BytesList { value: vec![name(i).into_bytes()] }));
+            let ragged = proto::Int64List { value: (0..i as i64).collect() };
+            assert_eq!(kind("ragged"), proto::Kind::Int64(ragged));
+        }
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
+#[cfg(feature = "parquet")]
+mod columnar {
+    use super::*;
+
+    fn check(rows: &[Element]) {
+        assert_eq!(rows.len(), N);
+        for (i, row) in rows.iter().enumerate() {
+            assert_eq!(row.get::<i64>("label").unwrap(), [label(i)]);
+            assert_eq!(row.get::<i32>("small").unwrap(), [label(i) as i32]);
+            assert_eq!(row.get::<bool>("flag").unwrap(), [i % 2 == 1]);
+            let a = row.get::<f32>("a").unwrap()[0];
+            assert!(if i == 2 { a.is_nan() } else { a == x(i, 0) });
+            let expected = if i == 3 { String::new() } else { name(i) };
+            assert_eq!(row.row().string("name").unwrap(), expected.as_bytes());
+            assert_eq!(row.row().string("class").unwrap(), [&b"cat"[..], b"dog"][i % 2]);
+            assert_eq!(row.get::<f32>("x").unwrap(), [x(i, 0), x(i, 1), x(i, 2)]);
+            assert_eq!(row.get::<i64>("ragged").unwrap(), (0..i as i64).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn parquet_as_pyarrow_writes_it() {
+        for codec in ["none", "snappy", "gzip", "zstd", "lz4"] {
+            let data = Dataset::from_parquet(fixture(&format!("arrow_{codec}.parquet")), None);
+            assert_eq!(data.cardinality().unwrap().known(), Some(N as u64));
+            check(&all(&data));
+            for skip in 0..=N as u64 {
+                let rest = all(&data.skip(skip));
+                let labels: Vec<i64> = rest.iter().map(|r| r.get::<i64>("label").unwrap()[0]).collect();
+                assert_eq!(labels, (skip as usize..N).map(label).collect::<Vec<_>>(), "{codec}");
+            }
+            let two = Dataset::from_parquet(fixture(&format!("arrow_{codec}.parquet")), Some(&["x", "label"]));
+            assert_eq!(two.spec().unwrap().to_string(), "{x: f32[3], label: i64[]}");
+            assert!(all(&two).iter().enumerate().all(|(i, r)| r.get::<i64>("label").unwrap() == [label(i)]));
+        }
+        let many =
+            Dataset::from_parquet(Files::list([fixture("arrow_none.parquet"), fixture("arrow_zstd.parquet")]), None);
+        assert_eq!(all(&many).len(), 2 * N);
+        let error = message(&Dataset::from_parquet(fixture("arrow_none.parquet"), Some(&["nothing"])));
+        assert!(error.contains("has no column 'nothing'; there are label, small, flag"), "{error}");
+    }
+
+    #[test]
+    fn parquet_as_pandas_writes_it() {
+        let rows = all(&Dataset::from_parquet(fixture("pandas.parquet"), None));
+        for (i, row) in rows.iter().enumerate() {
+            let a = row.get::<f64>("a").unwrap()[0];
+            assert!(if i == 2 { a.is_nan() } else { a == x(i, 0) as f64 });
+            assert_eq!(row.get::<i64>("label").unwrap(), [label(i)]);
+        }
+    }
+
+    #[test]
+    fn arrow_files_as_pyarrow_writes_them() {
+        for codec in ["uncompressed", "lz4", "zstd"] {
+            let path = fixture(&format!("{codec}.arrow"));
+            check(&all(&Dataset::from_arrow(&path, None)));
+            let two = Dataset::from_arrow(&path, Some(&["name", "label"]));
+            let spec = two.spec().unwrap().to_string();
+            assert_eq!(spec, "{name: bytes[], label: i64[]}");
+            for (i, row) in all(&two).iter().enumerate() {
+                assert_eq!(row.get::<i64>("label").unwrap(), [label(i)], "{codec}");
+            }
+        }
+    }
+}
+
+#[cfg(feature = "images")]
+#[test]
+fn image_folders_as_pillow_writes_them() {
+    use plimsoll_data::Images;
+    let folder = fixture("images");
+    assert_eq!(Dataset::image_classes(&folder).unwrap(), ["cats", "dogs"]);
+    let data = Dataset::from_image_folder(&folder, Images::default());
+    assert_eq!(data.cardinality().unwrap().known(), Some(8));
+    for row in all(&data.prefetch(AUTOTUNE)) {
+        let path = String::from_utf8(row.row().string("path").unwrap().to_vec()).unwrap();
+        let dog = path.contains("dogs");
+        assert_eq!(row.get::<i64>("label").unwrap(), [dog as i64]);
+        let shape = row.shape("image").unwrap().dims().to_vec();
+        assert_eq!(shape, if path.ends_with("png") { [4, 6, 3] } else { [8, 12, 3] });
+        let blue = if path.contains("/1.") { 40 } else { 0 };
+        let expected = if dog { [0, 200, blue] } else { [200, 0, blue] };
+        for pixel in row.get::<u8>("image").unwrap().chunks(3) {
+            for (found, expected) in pixel.iter().zip(expected) {
+                // PNG is exact; one colour all over, JPEG is nearly so.
+                let most = if path.ends_with("png") { 0 } else { 3 };
+                assert!(found.abs_diff(expected) <= most, "{path}: {pixel:?} {expected:?}");
+            }
+        }
+    }
+    let resized = Dataset::from_image_folder(&folder, Images::resized(5, 7)).shuffle(None, 1).batch_exact(4);
+    assert_eq!(resized.spec().unwrap().to_string(), "{image: u8[4,5,7,3], label: i64[4], path: bytes[4]}");
+    assert_eq!(all(&resized).len(), 2);
+    let grey = Dataset::from_images(
+        Files::glob(folder.join("cats/*.png").to_str().unwrap()).unwrap(),
+        Images { channels: 1, ..Images::default() },
+    );
+    assert_eq!(all(&grey)[0].shape("image").unwrap().dims(), [4, 6, 1]);
+}
+
+#[test]
+fn readers_give_their_memory_back() {
+    let budget = Budget::new(Bytes::mib(8));
+    for data in [
+        Dataset::from_npy(fixture("f4.npy")),
+        Dataset::from_npz(fixture("compressed.npz")),
+        Dataset::from_csv(fixture("pandas.csv"), Csv::default()),
+        Dataset::from_tfrecords(fixture("example.tfrecord.gzip"), Compression::Gzip),
+    ] {
+        assert_eq!(data.prefetch(AUTOTUNE).iter(&budget).unwrap().filter(|e| e.is_ok()).count(), N);
+        assert_eq!(budget.held(), Bytes::ZERO);
+    }
+}

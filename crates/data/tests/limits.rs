@@ -1,0 +1,317 @@
+//! What the kernel says: the pipeline inside its limit, measured in processes of their own, and killed and resumed.
+
+use plimsoll_budget::{Budget, Bytes, measure};
+use plimsoll_data::{AUTOTUNE, Dataset, Options};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Runs one of the functions below in a process of its own and gives what it prints behind `result `.
+fn run(child: &str, arguments: &[&str]) -> String {
+    let output = command(child, arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let result = text.lines().find_map(|line| line.split_once("result ").map(|(_, rest)| rest.to_string()));
+    result.unwrap_or_else(|| panic!("{child}: {text}\n{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+fn command(child: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["child", "--exact", "--nocapture", "--test-threads=1"]);
+    command.env("PLIMSOLL_CHILD", child).env("PLIMSOLL_ARGUMENTS", arguments.join("\n"));
+    command
+}
+
+#[test]
+fn child() {
+    let Ok(child) = std::env::var("PLIMSOLL_CHILD") else { return };
+    let arguments = std::env::var("PLIMSOLL_ARGUMENTS").unwrap();
+    let arguments: Vec<&str> = arguments.lines().collect();
+    match &child[..] {
+        "twenty" => twenty(Path::new(arguments[0])),
+        "growth" => growth(),
+        "go on" => go_on(&arguments),
+        "bombs" => bombs(Path::new(arguments[0])),
+        other => panic!("{other}"),
+    }
+}
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        Scratch(std::env::temp_dir().join(format!("plimsoll-limits-{}-{name}", std::process::id())))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+const LIMIT: u64 = 16 << 20;
+const COLUMNS: usize = 100;
+const ROWS: usize = 20 * LIMIT as usize / (COLUMNS * 4) + 1;
+
+/// A file of `ROWS` rows, the first value of each its number.
+fn write_rows(path: &Path) {
+    let mut file = std::io::BufWriter::new(std::fs::File::create(path).unwrap());
+    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({ROWS}, {COLUMNS}), }}").into_bytes();
+    header.resize(117, b' ');
+    header.push(b'\n');
+    file.write_all(b"\x93NUMPY\x01\x00\x76\x00").unwrap();
+    file.write_all(&header).unwrap();
+    let mut row = [0f32; COLUMNS];
+    for i in 0..ROWS {
+        row[0] = i as f32;
+        row[1] = (i % 97) as f32;
+        // SAFETY: floats are plain bytes.
+        let bytes: &[u8] = unsafe { std::slice::from_raw_parts(row.as_ptr().cast(), COLUMNS * 4) };
+        file.write_all(bytes).unwrap();
+    }
+    file.flush().unwrap();
+}
+
+fn twenty(path: &Path) {
+    // The checks' own memory is touched before the pipeline's is counted.
+    let mut seen = vec![1u8; ROWS];
+    let mut cells = vec![1u64; 400];
+    seen.fill(0);
+    cells.fill(0);
+    let (before, margin) = (measure::usage().unwrap().peak, 1 << 20);
+    let budget = Budget::new(Bytes(LIMIT - before.0 - margin));
+    let data = Dataset::from_npy(path)
+        .map_in_place("x", |x: &mut [f32]| x.iter_mut().for_each(|v| *v = *v * 2.0 - 1.0))
+        .shuffle(None, 7)
+        .batch(32)
+        .prefetch(AUTOTUNE);
+    let mut place = 0usize;
+    for batch in data.iter(&budget).unwrap() {
+        let batch = batch.unwrap();
+        for row in batch.get::<f32>("x").unwrap().chunks(COLUMNS) {
+            let number = ((row[0] + 1.0) / 2.0) as usize;
+            assert_eq!(row[1], (number % 97) as f32 * 2.0 - 1.0);
+            assert_eq!(row[2], -1.0);
+            seen[number] += 1;
+            cells[place * 20 / ROWS * 20 + number * 20 / ROWS] += 1;
+            place += 1;
+        }
+    }
+    assert!(seen.iter().all(|n| *n == 1), "every element once");
+    let mean = ROWS as f64 / 400.0;
+    let chi: f64 = cells.iter().map(|c| (*c as f64 - mean).powi(2) / mean).sum();
+    println!("result {} {} {chi}", measure::usage().unwrap().peak.0, budget.peak().0);
+}
+
+#[test]
+fn twenty_times_the_limit_shuffled_completely() {
+    let file = Scratch::new("rows.npy");
+    write_rows(&file.0);
+    assert!(std::fs::metadata(&file.0).unwrap().len() > 20 * LIMIT);
+    let result = run("twenty", &[file.0.to_str().unwrap()]);
+    let words: Vec<f64> = result.split(' ').map(|w| w.parse().unwrap()).collect();
+    println!(
+        "process {:.1} MiB, reserved {:.1} MiB, chi-square {:.0}",
+        words[0] / 1048576.0,
+        words[1] / 1048576.0,
+        words[2]
+    );
+    assert!(words[0] <= LIMIT as f64, "the process took {} bytes of {LIMIT}", words[0]);
+    // 361 degrees of freedom: a table with fixed margins; p > 0.01 both ways is 300 .. 427.
+    assert!((300.0..427.0).contains(&words[2]), "chi-square {}", words[2]);
+}
+
+fn growth() {
+    let x = plimsoll_tensor::Tensor::zeros(plimsoll_tensor::DType::F32, [2000, 50]);
+    let data = Dataset::from_array("x", x)
+        .map_in_place("x", |x: &mut [f32]| x[0] += 1.0)
+        .shuffle(500, 3)
+        .filter(|_| Ok(true))
+        .shuffle(100, 4)
+        .batch(16)
+        .prefetch(AUTOTUNE);
+    let budget = Budget::new(Bytes::mib(4));
+    let mut early = 0;
+    for epoch in 0..220 {
+        assert_eq!(data.iter_with(&Options::new(&budget).epoch(epoch)).unwrap().count(), 125);
+        if epoch == 19 {
+            // The first epochs warm up what the allocator keeps per thread.
+            early = measure::usage().unwrap().peak.0;
+        }
+    }
+    println!("result {} {}", early, measure::usage().unwrap().peak.0);
+}
+
+#[test]
+fn two_hundred_epochs_do_not_grow() {
+    let result = run("growth", &[]);
+    let (early, late) = result.split_once(' ').unwrap();
+    let (early, late): (u64, u64) = (early.parse().unwrap(), late.parse().unwrap());
+    // Four of the kernel's counting steps of 64 KiB: how many threads meet in the allocator differs from epoch to epoch. A leak of
+    // a kilobyte and a half in every epoch is more.
+    assert!(late <= early + (256 << 10), "{early} bytes after 20 epochs, {late} after 220");
+}
+
+/// A chain per number, made anew in every process.
+fn chain(number: usize, folder: &Path) -> Dataset {
+    let file = folder.join("kill.npy");
+    let rows = Dataset::from_npy(file);
+    match number {
+        0 => rows.shuffle(None, 5).batch(7).prefetch(AUTOTUNE),
+        1 => rows.shuffle(50, 5).repeat(3).batch(5).prefetch(AUTOTUNE),
+        2 => rows.filter(|r| Ok(r.get::<f32>("x")?[0] % 3.0 != 1.0)).shuffle(40, 9).batch(3).prefetch(AUTOTUNE),
+        _ => rows.shard(2, 1).shuffle_on_disk(std::env::temp_dir(), 4).window(4, 3, 1, false).prefetch(AUTOTUNE),
+    }
+}
+
+fn go_on(arguments: &[&str]) {
+    let [number, folder, rest @ ..] = arguments else { panic!("{arguments:?}") };
+    let data = chain(number.parse().unwrap(), Path::new(folder));
+    let options = Options::new(&Budget::new(Bytes::mib(2))).threads(rest.len() % 3 + 1);
+    let mut iter = match rest.first() {
+        None => data.iter_with(&options).unwrap(),
+        Some(position) => {
+            let bytes: Vec<u8> =
+                (0..position.len() / 2).map(|i| u8::from_str_radix(&position[2 * i..2 * i + 2], 16).unwrap()).collect();
+            data.resume(&bytes, &options).unwrap()
+        }
+    };
+    while let Some(element) = iter.next() {
+        let values: Vec<String> = element.unwrap().get::<f32>("x").unwrap().iter().map(|v| v.to_string()).collect();
+        let position: String = iter.save().iter().map(|b| format!("{b:02x}")).collect();
+        println!("element {position} {}", values.join(","));
+    }
+    println!("end");
+}
+
+#[test]
+fn killed_at_two_hundred_places_the_sequence_is_unbroken() {
+    let folder = std::env::temp_dir().join(format!("plimsoll-limits-{}-kill", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    Dataset::range(0, 600, 1)
+        .map([plimsoll_data::Component::new("x", plimsoll_tensor::DType::F32, &[2])], |row, out| {
+            let v = row.get::<i64>("value")?[0] as f32;
+            out.set("x", &[2], &[v, -v])
+        })
+        .write_npy("x", folder.join("kill.npy"), &Budget::unlimited())
+        .unwrap();
+    let mut kills = 0;
+    let mut state = 12345u64;
+    for number in 0..4 {
+        let expected: Vec<String> = chain(number, &folder)
+            .iter(&Budget::unlimited())
+            .unwrap()
+            .map(|e| e.unwrap().get::<f32>("x").unwrap().iter().map(|v| v.to_string()).collect::<Vec<_>>().join(","))
+            .collect();
+        let mut round = 0;
+        while round < 50 {
+            let (mut joined, mut position) = (Vec::new(), None::<String>);
+            loop {
+                let number = number.to_string();
+                let mut arguments = vec![&number[..], folder.to_str().unwrap()];
+                arguments.extend(position.as_deref());
+                let mut process = command("go on", &arguments).stdout(Stdio::piped()).spawn().unwrap();
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                // Anywhere in what is left, sometimes behind the end.
+                let stop = (state >> 33) as usize
+                    % (expected.len() + expected.len() / 8 - joined.len().min(expected.len()) + 1);
+                let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+                let mut ended = false;
+                let mut taken = 0;
+                while taken < stop {
+                    let line = lines.next().expect("the child says when it is done").unwrap();
+                    if line.ends_with("end") {
+                        ended = true;
+                        break;
+                    }
+                    let Some((_, rest)) = line.split_once("element ") else { continue };
+                    let (place, values) = rest.split_once(' ').unwrap();
+                    position = Some(place.to_string());
+                    joined.push(values.to_string());
+                    taken += 1;
+                }
+                process.kill().unwrap();
+                process.wait().unwrap();
+                if ended {
+                    break;
+                }
+                kills += 1;
+                round += 1;
+            }
+            assert_eq!(joined, expected, "chain {number}");
+        }
+    }
+    assert!(kills >= 200, "{kills}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[cfg(not(feature = "parquet"))]
+fn bombs(_: &Path) {}
+
+/// Small files that unpack to a great deal are read within the budget.
+#[cfg(feature = "parquet")]
+fn bombs(folder: &Path) {
+    let budget = Budget::new(Bytes::mib(8));
+    measure::reset_peak().unwrap();
+    let before = measure::usage().unwrap().peak.0;
+    let mut rows = 0;
+    for element in Dataset::from_npz(folder.join("bomb.npz")).batch(64).iter(&budget).unwrap() {
+        rows += element.unwrap().shape("x").unwrap().dims()[0];
+    }
+    assert_eq!(rows, 200_000);
+    rows = 0;
+    for element in Dataset::from_parquet(folder.join("numbers.parquet"), None).batch(1000).iter(&budget).unwrap() {
+        rows += element.unwrap().shape("n").unwrap().dims()[0];
+    }
+    assert_eq!(rows, 10_000_000);
+    rows = 0;
+    for element in Dataset::from_parquet(folder.join("strings.parquet"), None).iter(&budget).unwrap().take(500) {
+        assert_eq!(element.unwrap().row().string("s").unwrap().len(), 300_000);
+        rows += 1;
+    }
+    assert_eq!(rows, 500);
+    let after = measure::usage().unwrap().peak.0;
+    println!("result {}", after - before);
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn bombs_are_streamed() {
+    use arrow_array::{Int64Array, RecordBatch, StringArray};
+    use parquet::arrow::ArrowWriter;
+    use std::sync::Arc;
+    let folder = std::env::temp_dir().join(format!("plimsoll-limits-{}-bombs", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    // 200,000 rows of 250 floats: 191 MiB of zeros in about 200 KiB.
+    let mut archive = zip::ZipWriter::new(std::fs::File::create(folder.join("bomb.npz")).unwrap());
+    let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
+    archive.start_file("x.npy", options).unwrap();
+    let mut header =
+        b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (200000, 250), }".to_vec();
+    header.resize(127, b' ');
+    header.push(b'\n');
+    archive.write_all(&header).unwrap();
+    for _ in 0..200 {
+        archive.write_all(&vec![0; 1_000_000]).unwrap();
+    }
+    archive.finish().unwrap();
+    // Ten million equal numbers, and long strings that are all the same one.
+    let write = |name: &str, batch: RecordBatch, times: usize| {
+        let file = std::fs::File::create(folder.join(name)).unwrap();
+        let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+        (0..times).for_each(|_| writer.write(&batch).unwrap());
+        writer.close().unwrap();
+    };
+    let numbers: Arc<Int64Array> = Arc::new(std::iter::repeat_n(7, 100_000).collect::<Vec<i64>>().into());
+    write("numbers.parquet", RecordBatch::try_from_iter([("n", numbers as _)]).unwrap(), 100);
+    let long = "x".repeat(300_000);
+    let strings: Arc<StringArray> = Arc::new(vec![long.as_str(); 100].into());
+    write("strings.parquet", RecordBatch::try_from_iter([("s", strings as _)]).unwrap(), 20);
+    for name in ["bomb.npz", "numbers.parquet", "strings.parquet"] {
+        assert!(std::fs::metadata(folder.join(name)).unwrap().len() < 2 << 20, "{name}");
+    }
+    let growth: u64 = run("bombs", &[folder.to_str().unwrap()]).parse().unwrap();
+    println!("unpacking took {:.1} MiB", growth as f64 / 1048576.0);
+    assert!(growth <= 16 << 20, "{growth}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
