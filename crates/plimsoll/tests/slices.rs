@@ -116,6 +116,9 @@ fn cases() -> Vec<Case> {
     ]
 }
 
+/// Weights, loss, and in how many slices.
+type Trained = (Vec<(String, Tensor)>, f64, usize);
+
 impl Case {
     fn trainer(&self) -> Trainer {
         let trainer = Trainer::shared(self.model.clone(), self.loss.clone(), std::sync::Arc::new(Adam::new(0.01)));
@@ -123,7 +126,7 @@ impl Case {
         if self.loss.name().contains("sparse") { trainer.metric(SparseCategoricalAccuracy::new()) } else { trainer }
     }
 
-    fn train(&self, mut trainer: Trainer) -> Result<(Vec<(String, Tensor)>, f64, usize), Error> {
+    fn train(&self, mut trainer: Trainer) -> Result<Trained, Error> {
         let history = trainer.fit(&self.data, Fit::epochs(2).batch_size(self.batch))?;
         let slices = trainer.planned().iter().filter_map(|p| p.split.as_ref()).map(|s| s.slices).max().unwrap_or(1);
         Ok((trainer.weights()?, history.last("loss").unwrap(), slices))
