@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""What a memory limit costs: the same training steps without a limit and under limits, each in a process of its own.
+
+    python3 benches/limits.py                    # the published models, then W5 and W6
+    python3 benches/limits.py resnet50 w5        # some of them
+
+A fraction is of the model's own peak without a limit (VmHWM). Time is that of a step; runs with and without a limit take turns, the best of each counts.
+"""
+
+import json
+import subprocess
+import sys
+
+EXAMPLES = "target/release/examples"
+
+# name: (program, arguments, [(fraction of the own peak, published overhead in % and by whom)])
+PUBLISHED = {
+    "resnet50": ("published", ["--model", "resnet50"],
+                 [(0.665, "+3.2 (MONeT)"), (0.532, "+5.6 (MONeT)"), (0.398, "+9.3 (MONeT)"), (0.331, "+12.0 (MONeT)")]),
+    "unet": ("published", ["--model", "unet"], [(0.70, "-4.1 (MONeT)"), (0.49, "+1.4 (MONeT)"), (0.475, "+24.5 (DTR)")]),
+    "gpt2": ("published", ["--model", "gpt2"], [(0.5, "+10 to 15 (HiRemate)"), (0.405, "+18.7 (DTR)")]),
+    "lstm": ("published", ["--model", "lstm"], [(0.5, ""), (0.36, "+41.3 (DTR)")]),
+    "densenet121": ("published", ["--model", "densenet121"], [(0.5, ""), (0.363, "+51.7 (DTR)")]),
+    "w5": ("w5_gpt", [], [(0.75, ""), (0.5, ""), (0.34, ""), (0.25, "")]),
+    "w6": ("w6_wall", [], [(0.5, ""), (0.25, ""), (0.2, "")]),
+}
+
+
+def run(program, arguments, limit, more=()):
+    command = [f"{EXAMPLES}/{program}", *arguments, "--json", "--repeats", "3", "--steps", "1", "--warm-up", "1", *more]
+    if limit:
+        command += ["--memory-limit", f"{limit}KiB"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode == 3:
+        return None, done.stderr.splitlines()[0]
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: {done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1]), ""
+
+
+def main():
+    names = sys.argv[1:] or list(PUBLISHED)
+    subprocess.run(["cargo", "build", "--release", "-q", "-p", "plimsoll", "--examples"], check=True)
+    print("| model | limit, MiB | of the own peak | step, ms | overhead, % | predicted, ms | peak, MiB | slices, ops again, MiB written | published, % |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name in names:
+        program, arguments, fractions = PUBLISHED[name]
+        free, _ = run(program, arguments, None)
+        best = min(free["ms_blocks"])
+        print(f"| {name} | none | 1 | {best:.0f} | | | {free['rss_peak']:.0f} | | |", flush=True)
+        for fraction, published in fractions:
+            limit = int(free["rss_peak"] * 1024 * fraction)
+            kept, why = run(program, arguments, limit)
+            if kept is None:
+                print(f"| {name} | {limit / 1024:.0f} | {fraction} | refused: {why} | | | | | {published} |", flush=True)
+                continue
+            again, _ = run(program, arguments, None)
+            best = min([best, *again["ms_blocks"]])
+            ms = min(kept["ms_blocks"])
+            assert kept["loss"] == free["loss"], "a limit changes no result"
+            assert kept["rss_peak"] * 1024 <= limit, "the limit is kept"
+            how = f"{kept['slices']}, {kept['recomputed']}, {kept['written'] / 2**20:.0f}"
+            print(f"| {name} | {limit / 1024:.0f} | {fraction} | {ms:.0f} | {100 * (ms / best - 1):+.1f} | {kept['predicted_ms']:.0f} "
+                  f"| {kept['rss_peak']:.0f} | {how} | {published} |", flush=True)
+
+
+main()
