@@ -151,7 +151,7 @@ pub struct SweepPoint {
 }
 
 /// How long the ops of a model are measured before the first plan that has to choose.
-const CALIBRATION: Duration = Duration::from_millis(600);
+const CALIBRATION: Duration = Duration::from_millis(900);
 
 /// How hard to look for a cheaper plan, once it is known that there is one: about a second for a thousand ops.
 const SEARCH: Effort = Effort { base: 60_000_000, per_task: 40_000 };
@@ -372,11 +372,11 @@ impl Trainer {
         let mut graphs: Vec<Graph> = Vec::new();
         for step in steps {
             let Ok(fused) = fuse::fuse(step.graph) else { continue };
-            if let Some(batch) = &step.batch
-                && let Some(entries) = a_few_slices(&fused, batch)
-                && let Ok(split) = Splitter::new(&fused, batch, Cut { entries, exact: true }).build()
-            {
-                graphs.push(split.graph);
+            if let Some(batch) = &step.batch {
+                for entries in a_few_slices(&fused, batch) {
+                    let split = Splitter::new(&fused, batch, Cut { entries, exact: true }).build();
+                    graphs.extend(split.map(|split| split.graph));
+                }
             }
             graphs.push(fused);
         }
@@ -393,9 +393,14 @@ impl Trainer {
     }
 }
 
-/// Slices on which the ops of a step take long enough to be timed and not much longer.
-fn a_few_slices(graph: &Graph, batch: &Batch) -> Option<usize> {
-    candidates(graph, batch).into_iter().min_by_key(|entries| entries.abs_diff(batch.entries / 8))
+/// Slices on which the ops of a step are timed: some that take long enough and not much longer, and the finest, on which some
+/// ops are much less efficient.
+fn a_few_slices(graph: &Graph, batch: &Batch) -> Vec<usize> {
+    let all = candidates(graph, batch);
+    let middle = all.iter().copied().min_by_key(|entries| entries.abs_diff(batch.entries / 8));
+    let mut few: Vec<usize> = middle.into_iter().chain(all.last().copied()).collect();
+    few.dedup();
+    few
 }
 
 /// The states of a model, with the order in which they go to the file: what is used least often first.
