@@ -110,32 +110,39 @@ impl<'a> Chooser<'a> {
         Ok(Chooser { steps, states, movable, options, plain, whole_bytes: OnceCell::new() })
     }
 
-    /// The room for states and arena that the steps take when nothing is cut, computed again or moved.
+    /// The steps when nothing is cut, computed again or moved; checked.
     ///
     /// # Errors
-    /// When a graph breaks its own rules.
+    /// When a graph breaks its own rules, or a plan is unsafe, which would be a bug.
     pub fn unlimited(&self) -> Result<Choice, PlanError> {
+        let whole = self.whole()?;
+        whole.check()?;
+        Ok(whole)
+    }
+
+    fn whole(&self) -> Result<Choice, PlanError> {
         let layout = self.layout(0);
         let plans = self.steps.iter().map(|s| s.plan(0, &layout, None, self.options));
         Ok(Choice { plans: plans.collect::<Result<_, _>>()?, layout })
     }
 
-    /// What that takes, with all nodes.
+    /// What the steps take then, with all nodes.
     fn unlimited_bytes(&self) -> Result<u64, PlanError> {
         if let Some(bytes) = self.whole_bytes.get() {
             return Ok(*bytes);
         }
-        let bytes = self.unlimited()?.bytes(self.options.node_bytes);
+        let bytes = self.whole()?.bytes(self.options.node_bytes);
         Ok(*self.whole_bytes.get_or_init(|| bytes))
     }
 
-    /// The cheapest way found to keep within `room` bytes of states and arena, if there is one.
+    /// The cheapest way found to keep within `room` bytes of states and arena, if there is one: to be
+    /// [finished](Chooser::finish) before it runs.
     ///
     /// # Errors
     /// When a graph breaks its own rules.
     pub fn within(&self, room: u64) -> Result<Option<Choice>, PlanError> {
         if self.unlimited_bytes()? <= room {
-            return Ok(Some(self.unlimited()?));
+            return Ok(Some(self.whole()?));
         }
         // The fewest states in the file that leave a way: reading and writing them costs more than what they make room for.
         let mut way: Option<Choice> = None;
@@ -191,7 +198,7 @@ impl<'a> Chooser<'a> {
         if best.plans.iter().any(|p| p.recomputed.nodes + p.recomputed.transfers > 0) {
             best = self.improve(best, room, self.options.search)?;
         }
-        best.plans.iter().try_for_each(|p| check(&p.graph, p))?;
+        best.check()?;
         Ok(best)
     }
 
@@ -265,7 +272,7 @@ impl<'a> Chooser<'a> {
     /// # Errors
     /// When a graph breaks its own rules.
     pub fn refusal(&self, room: u64) -> Result<Refusal, PlanError> {
-        let whole = self.unlimited()?;
+        let whole = self.whole()?;
         let mut least: Option<Need> = None;
         let mut layouts = vec![self.movable.len(), 0];
         layouts.dedup();
@@ -340,9 +347,9 @@ impl Choice {
         self.layout.bytes() + arena + node_bytes * nodes as u64
     }
 
-    /// Bytes of the spill file that the plans need; 0 for none.
-    pub fn file_bytes(&self) -> u64 {
-        self.plans.iter().map(|p| p.file_bytes).fold(self.layout.file_bytes(), u64::max)
+    /// Proves every plan safe: none runs before.
+    fn check(&self) -> Result<(), PlanError> {
+        self.plans.iter().try_for_each(|p| check(&p.graph, p)).map_err(PlanError::from)
     }
 
     /// Seconds of all steps once, as estimated.
