@@ -32,4 +32,10 @@ fn a_larger_limit_is_never_slower() {
     let mut trainer = trainer().memory_limit(points[1].limit + plimsoll::Bytes::mib(2));
     trainer.fit(&data, Fit::epochs(1).batch_size(4096)).unwrap();
     assert!(!trainer.kept().unwrap().is_plain());
+    // Other terms, other plans, of the same model.
+    let mut trainer = trainer.memory_limit("1GiB").techniques(Techniques::NONE);
+    trainer.fit(&data, Fit::epochs(1).batch_size(4096)).unwrap();
+    assert!(trainer.kept().unwrap().is_plain());
+    let mut trainer = trainer.memory_limit("8MiB");
+    assert!(matches!(trainer.fit(&data, Fit::epochs(1).batch_size(4096)), Err(plimsoll::Error::WouldNotFit(_))));
 }

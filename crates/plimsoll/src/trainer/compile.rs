@@ -1,6 +1,7 @@
 //! From model, loss, metrics and optimizer to planned steps. Next: `fit.rs`.
 
 use super::Trainer;
+use super::choose::Techniques;
 use super::limit::Keeps;
 use crate::data::{Field, FieldKind};
 use crate::error::Error;
@@ -9,6 +10,7 @@ use crate::losses;
 use crate::optimizers::{self, Hyper};
 use crate::trace::{Mode, Role, Trace, Variable, Variables};
 use crate::weights;
+use plimsoll_budget::Limit;
 use plimsoll_exec::{Engine, ProgramId, Settings};
 use plimsoll_graph::{Graph, Value};
 use plimsoll_plan::{Choice, Options, Plan, StateLayout, plan};
@@ -33,6 +35,15 @@ pub(super) struct StepKey {
 pub(super) struct Compiled {
     pub engine: Engine,
     steps: Vec<StepKey>,
+    terms: Terms,
+}
+
+/// What plans are made under: with others they are made anew.
+#[derive(Clone, Debug, PartialEq)]
+struct Terms {
+    limit: Result<Option<Limit>, String>,
+    techniques: Techniques,
+    slices: Option<usize>,
 }
 
 impl Compiled {
@@ -108,6 +119,7 @@ impl Trainer {
         if let Some(compiled) = &self.compiled {
             let found: Option<Vec<ProgramId>> = keys.iter().map(|k| compiled.find(k)).collect();
             if let Some(found) = found
+                && compiled.terms == self.terms()
                 && self.keep(keeps, &found)
             {
                 return Ok(found);
@@ -122,11 +134,12 @@ impl Trainer {
         let room = self.room(&graphs, keeps)?;
         let Choice { layout, plans } = self.choose(keys, &graphs, &room)?;
         drop(graphs);
+        let terms = self.terms();
         match &mut self.compiled {
             None => {
                 let settings = Settings { threads: self.threads, spill_dir: self.spill_dir() };
                 let engine = Engine::open(&self.budget, &layout, plans, settings)?;
-                let mut compiled = Compiled { engine, steps: keys.to_vec() };
+                let mut compiled = Compiled { engine, steps: keys.to_vec(), terms };
                 initialize(&mut compiled.engine, &self.variables, self.seed, |_| true)?;
                 self.compiled = Some(compiled);
             }
@@ -138,10 +151,14 @@ impl Trainer {
                     initialize(&mut compiled.engine, &self.variables, self.seed, is_new)?;
                 }
                 compiled.engine.set_plans(plans)?;
-                compiled.steps = keys.to_vec();
+                (compiled.steps, compiled.terms) = (keys.to_vec(), terms);
             }
         }
         Ok((0..keys.len()).collect())
+    }
+
+    fn terms(&self) -> Terms {
+        Terms { limit: self.limit.clone(), techniques: self.techniques, slices: self.slices }
     }
 
     /// Makes sure that the model's own states exist.
@@ -153,7 +170,7 @@ impl Trainer {
             let layout = layout(&self.variables);
             let mut engine = Engine::open(&self.budget, &layout, Vec::new(), self.threads)?;
             initialize(&mut engine, &self.variables, self.seed, |_| true)?;
-            self.compiled = Some(Compiled { engine, steps: Vec::new() });
+            self.compiled = Some(Compiled { engine, steps: Vec::new(), terms: self.terms() });
         }
         Ok(())
     }
