@@ -209,8 +209,8 @@ impl Trainer {
         self
     }
 
-    /// Keeps the resident memory of the whole process below this, computing values again where that is needed; or says before
-    /// the first step that it cannot be kept, and which limit could ([`Error::WouldNotFit`]).
+    /// Keeps the resident memory of the whole process below this, by the cheapest mix of [`Techniques`]; or says before the first
+    /// step that it cannot be kept, and which limit could ([`Error::WouldNotFit`]).
     ///
     /// Takes [`Bytes`](crate::Bytes), a [`Limit`], or text such as `"512MiB"`, `"2GB"`, `"50%"` (of what the host allows) and
     /// `"none"`; text that cannot be understood is an error of the first run. Without this the environment variable
