@@ -129,7 +129,7 @@ impl Session {
     /// # Errors
     /// When there is no memory for it, or such a state exists.
     pub fn add_state(&mut self, name: &str, ty: TensorType) -> Result<(), Error> {
-        self.left = None;
+        self.left = self.left.map(|(at, left)| (at, left.saturating_sub(Bytes::from(ty.bytes()))));
         Ok(self.engine.add_state(name, ty)?)
     }
 
