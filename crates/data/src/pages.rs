@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What is smaller is the heap's.
-pub(crate) const LARGE: usize = 64 << 10;
+pub(crate) const LARGE: usize = 16 << 10;
 
 const PAGE: usize = 4096;
 
@@ -158,14 +158,14 @@ mod tests {
     fn blocks_wait_while_a_pipeline_is_open() {
         let budget = Budget::new(Bytes::kib(200));
         let account = budget.account("a");
-        drop(Pages::new(&account, LARGE).unwrap());
+        drop(Pages::new(&account, 64 << 10).unwrap());
         assert_eq!(budget.held(), Bytes::ZERO, "nobody keeps it");
         let reuse = Reuse::new(&account);
-        let first = Pages::new(&account, LARGE).unwrap();
+        let first = Pages::new(&account, 64 << 10).unwrap();
         let start = first.start();
         drop(first);
         assert_eq!((budget.held(), left(&account)), (Bytes::kib(64), 200 << 10));
-        let again = Pages::new(&account, LARGE - 5000).unwrap();
+        let again = Pages::new(&account, 60_000).unwrap();
         assert_eq!(again.start(), start);
         drop(again);
         // A much smaller one is another block; when memory is short, what waits is given back.
