@@ -7,9 +7,10 @@
 use crate::builder::Builder;
 use crate::column::Chunk;
 use crate::memory::Counted;
+use crate::pages;
 use crate::profile::Clock;
 use crate::{Error, Spec};
-use plimsoll_budget::{Account, Bytes};
+use plimsoll_budget::Account;
 use std::sync::Arc;
 
 /// What a running pipeline shares: where memory comes from, how many threads there may be, who is measured.
@@ -29,9 +30,9 @@ impl Open {
 
     /// How many elements of this size to handle at a time.
     pub(crate) fn block_of(&self, size: usize, preferred: usize) -> usize {
-        let left = self.account.budget().left().unwrap_or(Bytes::MAX);
+        let left = pages::left(&self.account);
         // Four blocks in flight, in two copies each, leave half of what is left to others.
-        let bytes = (left.0 / 16).min(preferred as u64).max(1) as usize;
+        let bytes = (left / 16).min(preferred as u64).max(1) as usize;
         (bytes / size.max(1)).clamp(1, Open::ROWS)
     }
 

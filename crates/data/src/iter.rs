@@ -4,6 +4,7 @@ use crate::builder::Builder;
 use crate::column::{Chunk, Element};
 use crate::dataset::{Node, describe, open_flow};
 use crate::flow::{Flow, Open};
+use crate::pages::Reuse;
 use crate::permutation::mix;
 use crate::profile::{Profile, Report};
 use crate::{Error, Spec};
@@ -61,11 +62,14 @@ pub struct Iter {
     digest: u64,
     description: String,
     block: usize,
+    /// The last to go.
+    _reuse: Reuse,
 }
 
 impl Iter {
     pub(crate) fn open(node: Arc<dyn Node>, options: &Options) -> Result<Iter, Error> {
         let account = options.budget.account(&options.account);
+        let reuse = Reuse::new(&account);
         let open = Open { account, threads: options.threads, profile: Profile::default() };
         let description = describe(&*node);
         let digest = description.bytes().fold(mix(1), |digest, byte| mix(digest ^ byte as u64));
@@ -83,6 +87,7 @@ impl Iter {
             digest,
             description,
             block,
+            _reuse: reuse,
         })
     }
 

@@ -40,6 +40,7 @@ mod error;
 mod flow;
 mod iter;
 mod memory;
+mod pages;
 mod permutation;
 mod profile;
 mod sources;
