@@ -441,7 +441,7 @@ impl Shared {
     fn look_up(&self, number: u64, lookup: &dyn Lookup, epoch: u64, range: Range<u64>) {
         let gather = |range: Range<u64>| {
             let at: Vec<u64> = range.collect();
-            let mut out = Builder::new(&self.open.account, &self.spec)?;
+            let mut out = Builder::new(&self.open.heap, &self.spec)?;
             lookup.gather(epoch, &at, &mut out)?;
             Ok(out.finish())
         };
@@ -484,7 +484,7 @@ impl Shared {
     ) {
         let mut from = 0;
         while from < chunk.rows {
-            let result = Builder::new(&self.open.account, &self.spec).map(|mut out| {
+            let result = Builder::new(&self.open.heap, &self.spec).map(|mut out| {
                 let result = transform.apply(&chunk, from..chunk.rows, &|row| first + row as u64, self.epoch, &mut out);
                 out.rollback();
                 (out.finish(), result)

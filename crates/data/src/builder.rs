@@ -4,7 +4,7 @@
 //! the batch in the engine's memory, when training runs inside the engine.
 
 use crate::column::{Body, Chunk, Column, Shapes};
-use crate::memory::{Counted, Memory, as_numbers_mut};
+use crate::memory::{Counted, Heap, Memory, as_numbers_mut};
 use crate::{Component, Error, Kind, Spec};
 use plimsoll_budget::Account;
 use plimsoll_tensor::{Element as Number, Shape};
@@ -302,28 +302,33 @@ impl<'a> ColumnBuilder<'a> {
 pub(crate) struct Builder<'a> {
     pub(crate) columns: Vec<ColumnBuilder<'a>>,
     rows: usize,
-    account: Account,
+    heap: Heap,
 }
 
 impl<'a> Builder<'a> {
     /// In memory of its own.
-    pub(crate) fn new(account: &Account, spec: &Spec) -> Result<Builder<'static>, Error> {
-        let column = |c: &Component| ColumnBuilder::new(account, c, Store::Owned(Memory::new(account)?));
+    pub(crate) fn new(heap: &Heap, spec: &Spec) -> Result<Builder<'static>, Error> {
+        let column = |c: &Component| ColumnBuilder::new(heap.account(), c, Store::Owned(heap.memory()?));
         let columns = spec.components().iter().map(column).collect::<Result<_, Error>>()?;
-        Ok(Builder { columns, rows: 0, account: account.clone() })
+        Ok(Builder { columns, rows: 0, heap: heap.clone() })
     }
 
     /// In memory of the caller, one stretch per component.
-    pub(crate) fn given(account: &Account, spec: &Spec, memory: &'a mut [&mut [u8]]) -> Result<Builder<'a>, Error> {
+    pub(crate) fn given(heap: &Heap, spec: &Spec, memory: &'a mut [&mut [u8]]) -> Result<Builder<'a>, Error> {
         let mut columns = Vec::new();
         for (component, memory) in spec.components().iter().zip(memory) {
-            columns.push(ColumnBuilder::new(account, component, Store::Given(memory, 0))?);
+            columns.push(ColumnBuilder::new(heap.account(), component, Store::Given(memory, 0))?);
         }
-        Ok(Builder { columns, rows: 0, account: account.clone() })
+        Ok(Builder { columns, rows: 0, heap: heap.clone() })
     }
 
     pub(crate) fn account(&self) -> &Account {
-        &self.account
+        self.heap.account()
+    }
+
+    /// Where builders of what leads to these elements get their memory.
+    pub(crate) fn heap(&self) -> &Heap {
+        &self.heap
     }
 
     /// The elements that are complete.
@@ -377,7 +382,7 @@ impl<'a> Builder<'a> {
 
     /// Parts with the columns from `at` on.
     pub(crate) fn split_off(&mut self, at: usize) -> Builder<'a> {
-        Builder { columns: self.columns.split_off(at), rows: self.rows, account: self.account.clone() }
+        Builder { columns: self.columns.split_off(at), rows: self.rows, heap: self.heap.clone() }
     }
 
     /// Takes the columns of another back, and as many rows as both have.

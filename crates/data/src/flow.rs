@@ -6,7 +6,8 @@
 
 use crate::builder::Builder;
 use crate::column::Chunk;
-use crate::profile::Clock;
+use crate::memory::Heap;
+use crate::profile::{Clock, Profile};
 use crate::{Error, Spec};
 use plimsoll_budget::{Account, Bytes};
 use std::sync::Arc;
@@ -15,11 +16,16 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(crate) struct Open {
     pub(crate) account: Account,
+    pub(crate) heap: Heap,
     pub(crate) threads: usize,
-    pub(crate) profile: crate::profile::Profile,
+    pub(crate) profile: Profile,
 }
 
 impl Open {
+    pub(crate) fn new(account: Account, threads: usize) -> Open {
+        Open { heap: Heap::new(&account), account, threads, profile: Profile::default() }
+    }
+
     /// How many elements to handle at a time, so that they fit in the nearer caches and in a part of what is left.
     pub(crate) fn block(&self, spec: &Spec, preferred: usize) -> usize {
         // Elements of unknown size come singly until some have been weighed.
@@ -113,7 +119,7 @@ impl Flow {
     }
 
     pub(crate) fn builder(&self) -> Result<Builder<'static>, Error> {
-        Builder::new(&self.open.account, &self.spec)
+        Builder::new(&self.open.heap, &self.spec)
     }
 
     /// The next elements, at most `want` unless they exist already; with what comes behind them.

@@ -5,7 +5,7 @@ use crate::column::{Chunk, Element};
 use crate::dataset::{Node, describe, open_flow};
 use crate::flow::{Flow, Open};
 use crate::permutation::mix;
-use crate::profile::{Profile, Report};
+use crate::profile::Report;
 use crate::{Error, Spec};
 use plimsoll_budget::Budget;
 use plimsoll_tensor::Shape;
@@ -65,8 +65,7 @@ pub struct Iter {
 
 impl Iter {
     pub(crate) fn open(node: Arc<dyn Node>, options: &Options) -> Result<Iter, Error> {
-        let account = options.budget.account(&options.account);
-        let open = Open { account, threads: options.threads, profile: Profile::default() };
+        let open = Open::new(options.budget.account(&options.account), options.threads);
         let description = describe(&*node);
         let digest = description.bytes().fold(mix(1), |digest, byte| mix(digest ^ byte as u64));
         let flow = open_flow(&node, &open, options.epoch)?;
@@ -178,7 +177,7 @@ impl Iter {
                 return Err(Error::pipeline("next_into", message));
             }
         }
-        let mut out = Builder::given(&self.flow.open.account, &self.spec, memory)?;
+        let mut out = Builder::given(&self.flow.open.heap, &self.spec, memory)?;
         if let Some(chunk) = &self.current {
             let used = self.used;
             out.append(chunk, used..used + 1)?;

@@ -3,6 +3,7 @@
 use crate::Error;
 use plimsoll_budget::{Account, Bytes, Reservation};
 use plimsoll_tensor::Element;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// A growing list whose capacity is reserved from an account.
 pub(crate) struct Counted<T> {
@@ -77,20 +78,77 @@ impl<T> std::ops::DerefMut for Counted<T> {
     }
 }
 
+/// Where columns get their memory: an account, and stretches that were used before and are kept for the next block.
+///
+/// The pages of a fresh stretch are faulted in and cleared one by one, which costs as much as filling them: with stretches used
+/// again rows of 4000 bytes come from memory twice as fast. What is kept stays reserved, and is given back when it is in the way.
+#[derive(Clone)]
+pub(crate) struct Heap {
+    account: Account,
+    kept: Arc<Kept>,
+}
+
+type Kept = Mutex<Vec<Counted<u64>>>;
+
+impl Heap {
+    /// Smaller stretches the allocator hands out again without the kernel.
+    const SMALLEST: usize = 64 << 10;
+
+    /// The most stretches kept: as many as are in flight between a few threads.
+    const MOST: usize = 16;
+
+    pub(crate) fn new(account: &Account) -> Heap {
+        Heap { account: account.clone(), kept: Arc::default() }
+    }
+
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    pub(crate) fn memory(&self) -> Result<Memory, Error> {
+        Ok(Memory { words: Counted::new(&self.account)?, len: 0, home: Arc::downgrade(&self.kept) })
+    }
+}
+
+fn lock(kept: &Kept) -> std::sync::MutexGuard<'_, Vec<Counted<u64>>> {
+    // Nothing that could panic is done under the lock.
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Counted bytes that begin at a multiple of 8, so that numbers of every type can lie in them.
 pub(crate) struct Memory {
     words: Counted<u64>,
     len: usize,
+    /// Where the words go when they are no longer needed. Elements can outlive their pipeline, and then keep nothing but themselves.
+    home: Weak<Kept>,
 }
 
 impl Memory {
-    pub(crate) fn new(account: &Account) -> Result<Memory, Error> {
-        Ok(Memory { words: Counted::new(account)?, len: 0 })
-    }
-
     pub(crate) fn reserve(&mut self, more: usize) -> Result<(), Error> {
-        let words = self.len.saturating_add(more).div_ceil(8);
-        self.words.reserve(words.saturating_sub(self.words.len()))
+        let needed = self.len.saturating_add(more).div_ceil(8);
+        if needed <= self.words.items.capacity() {
+            return Ok(());
+        }
+        let home = self.home.upgrade();
+        if let Some(home) = &home
+            && self.len == 0
+            && needed >= Heap::SMALLEST / 8
+        {
+            let mut kept = lock(home);
+            let fits = |words: &Counted<u64>| (needed..=needed.saturating_mul(2)).contains(&words.items.capacity());
+            if let Some(i) = kept.iter().rposition(fits) {
+                self.words = kept.swap_remove(i);
+                return Ok(());
+            }
+        }
+        let result = self.words.reserve(needed - self.words.len());
+        match (&result, home) {
+            // What is kept is in the way.
+            (Err(_), Some(home)) if !std::mem::take(&mut *lock(&home)).is_empty() => {
+                self.words.reserve(needed - self.words.len())
+            }
+            _ => result,
+        }
     }
 
     /// Appends `n` bytes of unspecified value and gives access to them.
@@ -109,6 +167,11 @@ impl Memory {
         self.len = self.len.min(n);
     }
 
+    /// The bytes allocated.
+    pub(crate) fn capacity(&self) -> usize {
+        self.words.items.capacity() * 8
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the words hold at least `len` initialised bytes.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.len) }
@@ -117,6 +180,26 @@ impl Memory {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.len) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.capacity() < Heap::SMALLEST {
+            return;
+        }
+        let Some(home) = self.home.upgrade() else { return };
+        let account = self.words.held.account().clone();
+        let mut kept = lock(&home);
+        // No more than a sixteenth of what is left, so that what is kept is never what others lack.
+        let left = account.budget().left().unwrap_or(Bytes::MAX).0;
+        let held: usize = kept.iter().map(|words| words.items.capacity() * 8).sum();
+        if let Ok(empty) = Counted::new(&account)
+            && kept.len() < Heap::MOST
+            && (held + self.capacity()) as u64 <= left / 16
+        {
+            kept.push(std::mem::replace(&mut self.words, empty));
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::builder::Builder;
 use crate::column::Chunk;
 use crate::dataset::{Node, describe, open_flow};
 use crate::flow::{Lookup, Open, Stage};
-use crate::memory::Counted;
+use crate::memory::{Counted, Heap};
 use crate::permutation::mix;
 use crate::sources::files::{Readable, Scatter};
 use crate::{Cardinality, Dataset, Error, Kind, Spec};
@@ -142,7 +142,7 @@ impl Cache {
         let mut end = 0u64;
         self.each_chunk(open, |chunk| {
             // A chunk handed over by a thread may share memory with others, and its account is not the cache's.
-            let mut own = Builder::new(&account, self.input.spec())?;
+            let mut own = Builder::new(&Heap::new(&account), self.input.spec())?;
             own.append(&chunk, 0..chunk.rows)?;
             end += chunk.rows as u64;
             ends.push(end)?;

@@ -370,7 +370,7 @@ struct GroupLookup {
 impl GroupLookup {
     fn slow(&self, epoch: u64, window: u64, out: &mut Builder<'_>) -> Result<(), Error> {
         let rows: Vec<u64> = self.rule.rows(window, self.input.len()).collect();
-        let mut elements = Builder::new(out.account(), &self.rule.component)?;
+        let mut elements = Builder::new(out.heap(), &self.rule.component)?;
         self.input.gather(epoch, &rows, &mut elements)?;
         self.rule.append(&elements.finish(), rows[0], out)
     }

@@ -357,7 +357,7 @@ impl Lookup for MapLookup {
             self.transform.change(out, before..out.rows());
             return Ok(());
         }
-        let mut input = Builder::new(out.account(), &self.spec)?;
+        let mut input = Builder::new(out.heap(), &self.spec)?;
         self.input.gather(epoch, at, &mut input)?;
         let chunk = input.finish();
         self.transform.apply(&chunk, 0..chunk.rows, &|row| at[row], epoch, out).map_err(|(_, error)| error)

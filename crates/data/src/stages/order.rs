@@ -280,7 +280,7 @@ enum Rows {
 impl Rows {
     fn new(open: &Open, spec: &Arc<Spec>) -> Result<Rows, Error> {
         Ok(match spec.bytes() {
-            Some(_) => Rows::Same(Builder::new(&open.account, spec)?),
+            Some(_) => Rows::Same(Builder::new(&open.heap, spec)?),
             None => Rows::Each(Vec::new(), open.clone(), spec.clone()),
         })
     }
@@ -296,7 +296,7 @@ impl Rows {
         match self {
             Rows::Same(rows) => rows.append(chunk, row..row + 1),
             Rows::Each(rows, open, spec) => {
-                let mut one = Builder::new(&open.account, spec)?;
+                let mut one = Builder::new(&open.heap, spec)?;
                 one.append(chunk, row..row + 1)?;
                 rows.push(one.finish());
                 Ok(())
