@@ -91,6 +91,14 @@ impl<'a> ColumnBuilder<'a> {
         grown
     }
 
+    /// Makes room for `n` more rows of numbers of one shape, so that the column does not grow step by step.
+    pub(crate) fn reserve(&mut self, shape: &Shape, n: usize) -> Result<(), Error> {
+        match (self.kind, &mut self.data) {
+            (Kind::Number(dtype), Store::Owned(memory)) => memory.reserve(shape.elements() * dtype.size() * n),
+            _ => Ok(()),
+        }
+    }
+
     /// Appends one row of numbers.
     pub(crate) fn add_numbers<T: Number>(&mut self, shape: &Shape) -> Result<&mut [T], Error> {
         let bytes = self.add(shape, 1)?;

@@ -38,6 +38,7 @@ mod column;
 mod dataset;
 mod error;
 mod flow;
+mod guard;
 mod iter;
 mod memory;
 mod permutation;

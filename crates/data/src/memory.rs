@@ -131,13 +131,16 @@ impl Memory {
         }
         let home = self.home.upgrade();
         if let Some(home) = &home
-            && self.len == 0
             && needed >= Heap::SMALLEST / 8
         {
             let mut kept = lock(home);
             let fits = |words: &Counted<u64>| (needed..=needed.saturating_mul(2)).contains(&words.items.capacity());
             if let Some(i) = kept.iter().rposition(fits) {
-                self.words = kept.swap_remove(i);
+                let mut words = kept.swap_remove(i);
+                let used = self.len.div_ceil(8);
+                words.items.resize(used.max(words.items.len()), 0);
+                words.items[..used].copy_from_slice(&self.words.items[..used]);
+                self.words = words;
                 return Ok(());
             }
         }

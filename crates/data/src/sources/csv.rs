@@ -174,7 +174,8 @@ impl Table {
             components.push(Component::new(name, kind, &[]));
             columns.push((i, csv.missing.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone())));
         }
-        Ok(Table { spec: Arc::new(Spec::new(components)?), csv, names, columns })
+        let spec = Spec::new(components).map_err(|e| Error::in_file(path, e.to_string()))?;
+        Ok(Table { spec: Arc::new(spec), csv, names, columns })
     }
 }
 

@@ -19,6 +19,8 @@ mod numbers;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod rows;
+#[cfg(feature = "parquet")]
+mod table;
 mod tfrecord;
 mod write;
 
