@@ -5,7 +5,7 @@ mod bytes;
 #[cfg(feature = "parquet")]
 mod columnar;
 mod csv;
-mod example;
+pub(crate) mod example;
 pub(crate) mod files;
 mod idx;
 #[cfg(feature = "images")]
