@@ -49,7 +49,7 @@ mod spec;
 mod stages;
 
 pub use column::{Element, Nest, Row};
-pub use dataset::{AUTOTUNE, Calls, Dataset};
+pub use dataset::{AUTOTUNE, BatchSizes, Calls, Dataset};
 pub use error::{Error, Place};
 pub use inspect::{Field, FileFormat, Inspection, convert, inspect};
 pub use iter::{Iter, Options};
