@@ -352,7 +352,7 @@ impl Shared {
 
     /// More threads and more depth while the consumer has to wait; nothing else is known to help.
     fn tune(&self, state: &mut State) {
-        if state.takes < 8 {
+        if state.takes < 8 && state.waits < 2 {
             return;
         }
         if state.waits * 8 > state.takes {

@@ -91,6 +91,14 @@ impl<'a> ColumnBuilder<'a> {
         grown
     }
 
+    /// Makes room for `n` more rows of numbers of one shape, so that the column does not grow step by step.
+    pub(crate) fn reserve(&mut self, shape: &Shape, n: usize) -> Result<(), Error> {
+        match (self.kind, &mut self.data) {
+            (Kind::Number(dtype), Store::Owned(memory)) => memory.reserve(shape.elements() * dtype.size() * n),
+            _ => Ok(()),
+        }
+    }
+
     /// Appends one row of numbers.
     pub(crate) fn add_numbers<T: Number>(&mut self, shape: &Shape) -> Result<&mut [T], Error> {
         let bytes = self.add(shape, 1)?;
@@ -330,6 +338,7 @@ impl<'a> Builder<'a> {
         Ok(Builder { columns, rows: 0, account: account.clone() })
     }
 
+    /// Where builders of what leads to these elements get their memory too.
     pub(crate) fn account(&self) -> &Account {
         &self.account
     }

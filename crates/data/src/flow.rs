@@ -8,7 +8,7 @@ use crate::builder::Builder;
 use crate::column::Chunk;
 use crate::memory::Counted;
 use crate::pages;
-use crate::profile::Clock;
+use crate::profile::{Clock, Profile};
 use crate::{Error, Spec};
 use plimsoll_budget::Account;
 use std::sync::Arc;
@@ -18,10 +18,14 @@ use std::sync::Arc;
 pub(crate) struct Open {
     pub(crate) account: Account,
     pub(crate) threads: usize,
-    pub(crate) profile: crate::profile::Profile,
+    pub(crate) profile: Profile,
 }
 
 impl Open {
+    pub(crate) fn new(account: Account, threads: usize) -> Open {
+        Open { account, threads, profile: Profile::default() }
+    }
+
     /// How many elements to handle at a time, so that they fit in the nearer caches and in a part of what is left.
     pub(crate) fn block(&self, spec: &Spec, preferred: usize) -> usize {
         // Elements of unknown size come singly until some have been weighed.

@@ -6,7 +6,7 @@ use crate::dataset::{Node, describe, open_flow};
 use crate::flow::{Flow, Open};
 use crate::pages::Reuse;
 use crate::permutation::mix;
-use crate::profile::{Profile, Report};
+use crate::profile::Report;
 use crate::{Error, Spec};
 use plimsoll_budget::Budget;
 use plimsoll_tensor::Shape;
@@ -70,7 +70,7 @@ impl Iter {
     pub(crate) fn open(node: Arc<dyn Node>, options: &Options) -> Result<Iter, Error> {
         let account = options.budget.account(&options.account);
         let reuse = Reuse::new(&account);
-        let open = Open { account, threads: options.threads, profile: Profile::default() };
+        let open = Open::new(account, options.threads);
         let description = describe(&*node);
         let digest = description.bytes().fold(mix(1), |digest, byte| mix(digest ^ byte as u64));
         let flow = open_flow(&node, &open, options.epoch)?;

@@ -253,6 +253,11 @@ impl Lookup for Kept {
     }
 
     fn gather(&self, _epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
+        for (i, to) in out.columns.iter_mut().enumerate() {
+            if let Some(shape) = self.chunks.first().and_then(|chunk| chunk.columns[i].same_shape()) {
+                to.reserve(shape, at.len())?;
+            }
+        }
         let mut rest = at;
         while let Some(first) = rest.first() {
             let chunk = self.ends.partition_point(|end| *end <= *first);
