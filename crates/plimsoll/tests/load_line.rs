@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 
 /// What a run may do besides training, and what it may not do to keep its limit; more are added here and in
 /// [`Case::trainer`] or [`Case::child`].
-const SWITCHES: [&str; 7] = ["two-threads", "validation", "save", "predict", "no-split", "no-recompute", "no-spill"];
+const SWITCHES: [&str; 8] =
+    ["two-threads", "validation", "save", "predict", "no-split", "no-recompute", "no-spill", "checkpoint"];
 
 /// The kinds of models.
 const FAMILIES: [&str; 6] = ["mlp", "cnn", "residual", "attention", "embedding", "lstm"];
@@ -200,12 +201,15 @@ impl Case {
         if self.has("save") {
             fit = fit.callback(callbacks::SaveWeights::every_epoch(&file));
         }
+        if self.has("checkpoint") {
+            fit = fit.callback(callbacks::Checkpoint::every_epochs(file.with_extension("d"), 1).keep(1));
+        }
         let mut ran = trainer.fit(&data, fit).map(|_| Vec::new());
         if ran.is_ok() && self.has("predict") {
             ran = trainer.predict(&data, batch);
         }
         let peak = measure::usage().unwrap().peak.0 / 1024;
-        let _ = std::fs::remove_file(&file);
+        let _ = (std::fs::remove_file(&file), std::fs::remove_dir_all(file.with_extension("d")));
         match ran {
             Ok(results) => {
                 let weights = trainer.weights().unwrap();
