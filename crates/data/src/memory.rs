@@ -246,3 +246,52 @@ pub(crate) fn as_bytes<T: Element>(numbers: &[T]) -> &[u8] {
     // SAFETY: `Element`s are plain data without padding.
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Heap;
+    use plimsoll_budget::{Budget, Bytes};
+
+    const STRETCH: usize = 128 << 10;
+
+    #[test]
+    fn a_stretch_is_used_again_with_what_was_there() {
+        let budget = Budget::new(Bytes::mib(16));
+        let heap = Heap::new(&budget.account("test"));
+        let mut first = heap.memory().unwrap();
+        first.grow(STRETCH).unwrap().fill(1);
+        drop(first);
+        assert_eq!(budget.held(), Bytes::from(STRETCH), "kept, and counted");
+        // A growing one moves there, and keeps its bytes.
+        let mut second = heap.memory().unwrap();
+        second.grow(1000).unwrap().fill(2);
+        second.grow(STRETCH - 1000).unwrap().fill(3);
+        assert_eq!(budget.held(), Bytes::from(STRETCH), "no other was taken");
+        assert!(second.bytes()[..1000].iter().all(|b| *b == 2) && second.bytes()[1000..].iter().all(|b| *b == 3));
+        // One of twice the size and more is none that fits.
+        let mut third = heap.memory().unwrap();
+        drop(second);
+        third.grow(3 * STRETCH).unwrap();
+        assert_eq!(budget.held(), Bytes::from(4 * STRETCH));
+        // What outlives the heap keeps nothing but itself.
+        drop(heap);
+        assert_eq!(budget.held(), Bytes::from(3 * STRETCH));
+        drop(third);
+        assert_eq!(budget.held(), Bytes::ZERO);
+    }
+
+    #[test]
+    fn what_is_kept_gives_way() {
+        let budget = Budget::new(Bytes::from(20 * STRETCH));
+        let heap = Heap::new(&budget.account("test"));
+        let mut small = heap.memory().unwrap();
+        small.grow(STRETCH).unwrap();
+        drop(small);
+        assert_eq!(budget.held(), Bytes::from(STRETCH));
+        let mut large = heap.memory().unwrap();
+        large.grow(20 * STRETCH).unwrap();
+        assert_eq!(budget.held(), Bytes::from(20 * STRETCH));
+        drop(large);
+        assert_eq!(budget.held(), Bytes::ZERO, "too large to be kept");
+    }
+}
