@@ -8,6 +8,7 @@ use crate::builder::Builder;
 use crate::column::Chunk;
 use crate::flow::{Flow, Lookup, Open, Stage};
 use crate::memory::Counted;
+use crate::pages;
 use crate::stages::Transform;
 use crate::{Calls, Error, Spec};
 use plimsoll_budget::{Bytes, Reservation};
@@ -229,7 +230,7 @@ impl Ahead {
     fn start(&mut self) {
         self.started = true;
         let shared = &self.shared;
-        let left = shared.open.account.budget().left().unwrap_or(Bytes::MAX).0;
+        let left = pages::left(&shared.open.account);
         // At most half of what is left, so that there is something to work on.
         let n = (left / 2 / Ahead::THREAD_BYTES).min(shared.threads as u64);
         let Ok(stacks) = shared.open.account.reserve(Bytes(n * Ahead::THREAD_BYTES)) else { return };
@@ -424,8 +425,7 @@ impl Shared {
         if state.ring.is_empty() {
             return true;
         }
-        let left = self.open.account.budget().left().unwrap_or(Bytes::MAX);
-        state.ring.len() < state.depth && left.0 >= 3 * state.largest as u64
+        state.ring.len() < state.depth && pages::left(&self.open.account) >= 3 * state.largest as u64
     }
 
     fn run(&self, number: u64, job: Job) {
@@ -442,7 +442,7 @@ impl Shared {
     fn look_up(&self, number: u64, lookup: &dyn Lookup, epoch: u64, range: Range<u64>) {
         let gather = |range: Range<u64>| {
             let at = Counted::collect(&self.open.account, (range.end - range.start) as usize, range)?;
-            let mut out = Builder::new(&self.open.heap, &self.spec)?;
+            let mut out = Builder::new(&self.open.account, &self.spec)?;
             lookup.gather(epoch, &at, &mut out)?;
             Ok(out.finish())
         };
@@ -485,7 +485,7 @@ impl Shared {
     ) {
         let mut from = 0;
         while from < chunk.rows {
-            let result = Builder::new(&self.open.heap, &self.spec).map(|mut out| {
+            let result = Builder::new(&self.open.account, &self.spec).map(|mut out| {
                 let result = transform.apply(&chunk, from..chunk.rows, &|row| first + row as u64, self.epoch, &mut out);
                 out.rollback();
                 (out.finish(), result)

@@ -4,7 +4,7 @@
 //! the batch in the engine's memory, when training runs inside the engine.
 
 use crate::column::{Body, Chunk, Column, Shapes};
-use crate::memory::{Counted, Heap, Memory, as_numbers_mut};
+use crate::memory::{Counted, Memory, as_numbers_mut};
 use crate::{Component, Error, Kind, Spec};
 use plimsoll_budget::Account;
 use plimsoll_tensor::{Element as Number, Shape};
@@ -310,37 +310,37 @@ impl<'a> ColumnBuilder<'a> {
 pub(crate) struct Builder<'a> {
     pub(crate) columns: Vec<ColumnBuilder<'a>>,
     rows: usize,
-    heap: Heap,
+    account: Account,
 }
 
 impl<'a> Builder<'a> {
     /// In memory of its own.
-    pub(crate) fn new(heap: &Heap, spec: &Spec) -> Result<Builder<'static>, Error> {
-        let column = |c: &Component| ColumnBuilder::new(heap.account(), c, Store::Owned(heap.memory()?));
+    pub(crate) fn new(account: &Account, spec: &Spec) -> Result<Builder<'static>, Error> {
+        let column = |c: &Component| ColumnBuilder::new(account, c, Store::Owned(Memory::new(account)?));
         let columns = spec.components().iter().map(column).collect::<Result<_, Error>>()?;
-        Ok(Builder { columns, rows: 0, heap: heap.clone() })
+        Ok(Builder { columns, rows: 0, account: account.clone() })
     }
 
     /// In memory of the caller, one stretch per component; in memory of its own for components that have none.
-    pub(crate) fn given(heap: &Heap, spec: &Spec, memory: &'a mut [Option<&mut [u8]>]) -> Result<Builder<'a>, Error> {
+    pub(crate) fn given(
+        account: &Account,
+        spec: &Spec,
+        memory: &'a mut [Option<&mut [u8]>],
+    ) -> Result<Builder<'a>, Error> {
         let mut columns = Vec::with_capacity(memory.len());
         for (component, memory) in spec.components().iter().zip(memory) {
             let store = match memory {
                 Some(memory) => Store::Given(memory, 0),
-                None => Store::Owned(heap.memory()?),
+                None => Store::Owned(Memory::new(account)?),
             };
-            columns.push(ColumnBuilder::new(heap.account(), component, store)?);
+            columns.push(ColumnBuilder::new(account, component, store)?);
         }
-        Ok(Builder { columns, rows: 0, heap: heap.clone() })
+        Ok(Builder { columns, rows: 0, account: account.clone() })
     }
 
+    /// Where builders of what leads to these elements get their memory too.
     pub(crate) fn account(&self) -> &Account {
-        self.heap.account()
-    }
-
-    /// Where builders of what leads to these elements get their memory.
-    pub(crate) fn heap(&self) -> &Heap {
-        &self.heap
+        &self.account
     }
 
     /// The elements that are complete.
@@ -394,7 +394,7 @@ impl<'a> Builder<'a> {
 
     /// Parts with the columns from `at` on.
     pub(crate) fn split_off(&mut self, at: usize) -> Builder<'a> {
-        Builder { columns: self.columns.split_off(at), rows: self.rows, heap: self.heap.clone() }
+        Builder { columns: self.columns.split_off(at), rows: self.rows, account: self.account.clone() }
     }
 
     /// Takes the columns of another back, and as many rows as both have.

@@ -6,24 +6,24 @@
 
 use crate::builder::Builder;
 use crate::column::Chunk;
-use crate::memory::{Counted, Heap};
+use crate::memory::Counted;
+use crate::pages;
 use crate::profile::{Clock, Profile};
 use crate::{Error, Spec};
-use plimsoll_budget::{Account, Bytes};
+use plimsoll_budget::Account;
 use std::sync::Arc;
 
 /// What a running pipeline shares: where memory comes from, how many threads there may be, who is measured.
 #[derive(Clone)]
 pub(crate) struct Open {
     pub(crate) account: Account,
-    pub(crate) heap: Heap,
     pub(crate) threads: usize,
     pub(crate) profile: Profile,
 }
 
 impl Open {
     pub(crate) fn new(account: Account, threads: usize) -> Open {
-        Open { heap: Heap::new(&account), account, threads, profile: Profile::default() }
+        Open { account, threads, profile: Profile::default() }
     }
 
     /// How many elements to handle at a time, so that they fit in the nearer caches and in a part of what is left.
@@ -34,9 +34,9 @@ impl Open {
 
     /// How many elements of this size to handle at a time.
     pub(crate) fn block_of(&self, size: usize, preferred: usize) -> usize {
-        let left = self.account.budget().left().unwrap_or(Bytes::MAX);
+        let left = pages::left(&self.account);
         // Four blocks in flight, in two copies each, leave half of what is left to others.
-        let bytes = (left.0 / 16).min(preferred as u64).max(1) as usize;
+        let bytes = (left / 16).min(preferred as u64).max(1) as usize;
         (bytes / size.max(1)).clamp(1, Open::ROWS)
     }
 
@@ -119,7 +119,7 @@ impl Flow {
     }
 
     pub(crate) fn builder(&self) -> Result<Builder<'static>, Error> {
-        Builder::new(&self.open.heap, &self.spec)
+        Builder::new(&self.open.account, &self.spec)
     }
 
     /// The next elements, at most `want` unless they exist already; with what comes behind them.

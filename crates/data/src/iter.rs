@@ -4,6 +4,7 @@ use crate::builder::Builder;
 use crate::column::{Chunk, Element};
 use crate::dataset::{Node, describe, open_flow};
 use crate::flow::{Flow, Open};
+use crate::pages::Reuse;
 use crate::permutation::mix;
 use crate::profile::Report;
 use crate::{Error, Spec};
@@ -61,11 +62,15 @@ pub struct Iter {
     digest: u64,
     description: String,
     block: usize,
+    /// The last to go.
+    _reuse: Reuse,
 }
 
 impl Iter {
     pub(crate) fn open(node: Arc<dyn Node>, options: &Options) -> Result<Iter, Error> {
-        let open = Open::new(options.budget.account(&options.account), options.threads);
+        let account = options.budget.account(&options.account);
+        let reuse = Reuse::new(&account);
+        let open = Open::new(account, options.threads);
         let description = describe(&*node);
         let digest = description.bytes().fold(mix(1), |digest, byte| mix(digest ^ byte as u64));
         let flow = open_flow(&node, &open, options.epoch)?;
@@ -82,6 +87,7 @@ impl Iter {
             digest,
             description,
             block,
+            _reuse: reuse,
         })
     }
 
@@ -178,7 +184,7 @@ impl Iter {
                 return Err(Error::pipeline("next_into", message));
             }
         }
-        let mut out = Builder::given(&self.flow.open.heap, &self.spec, memory)?;
+        let mut out = Builder::given(&self.flow.open.account, &self.spec, memory)?;
         if let Some(chunk) = &self.current {
             let used = self.used;
             out.append(chunk, used..used + 1)?;

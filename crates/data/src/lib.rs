@@ -42,6 +42,7 @@ mod guard;
 mod inspect;
 mod iter;
 mod memory;
+mod pages;
 mod permutation;
 mod profile;
 mod sources;

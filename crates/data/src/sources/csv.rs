@@ -291,7 +291,7 @@ impl Parser {
                 ended = !self.window.more()?;
             }
             let (out, ends) = (&mut self.fields[self.n_bytes..], &mut self.ends[self.n_fields..]);
-            let (result, n_in, n_out, n_ends) = if ended && !closed {
+            let (result, _, n_out, n_ends) = if ended && !closed {
                 let read = self.core.read_record(b"\n", out, ends);
                 if read.2 > 0 {
                     self.core.reset();

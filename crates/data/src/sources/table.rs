@@ -89,9 +89,8 @@ impl Dataset {
         let _held = account.reserve(Bytes(room))?;
         let block = room as usize / 4;
         let mut iter = self.iter(budget)?;
-        let heap = crate::memory::Heap::new(&account);
         let (mut schema, mut sink, mut create) = (None, None, Some(create));
-        let (mut rows, mut at_hand, mut ended) = (0u64, Builder::new(&heap, &spec)?, false);
+        let (mut rows, mut at_hand, mut ended) = (0u64, Builder::new(&account, &spec)?, false);
         let mut weight = 0;
         while !ended {
             match iter.next().transpose()? {
@@ -104,7 +103,7 @@ impl Dataset {
             if weight < block && at_hand.rows() < 8192 && !ended {
                 continue;
             }
-            let chunk = std::mem::replace(&mut at_hand, Builder::new(&heap, &spec)?).finish();
+            let chunk = std::mem::replace(&mut at_hand, Builder::new(&account, &spec)?).finish();
             let schema = schema.get_or_insert_with(|| schema_of(&spec, &chunk)).clone();
             if let Some(create) = create.take() {
                 sink = Some(create(schema.clone(), room as usize)?);

@@ -335,9 +335,12 @@ impl Node for Group {
     }
 
     fn own_bytes(&self) -> Option<u64> {
-        // The elements of a window, held and taken in, and the window, whose size may not be in its shape.
         let element = self.input.largest()?;
-        let elements = element.checked_mul(self.rule.span().max(self.rule.shift as u64))?.checked_mul(6)?;
+        // By number a batch is made in one go, and one may be in use meanwhile. Else there are the elements of a window, held and
+        // taken in, and the window, whose size may not be in its shape.
+        let in_one_go = self.is_lookup() && self.rule.is_batch() && self.input.spec().is_fixed();
+        let copies = if in_one_go && self.rule.size <= Open::ROWS { 2 } else { 6 };
+        let elements = element.checked_mul(self.rule.span().max(self.rule.shift as u64))?.checked_mul(copies)?;
         // And every link's list of their numbers.
         elements.checked_add(8 * (n_links(&*self.input) + 1) * self.rule.size as u64)
     }
@@ -393,7 +396,7 @@ struct GroupLookup {
 impl GroupLookup {
     fn slow(&self, epoch: u64, window: u64, out: &mut Builder<'_>) -> Result<(), Error> {
         let rows = Counted::collect(out.account(), self.rule.size, self.rule.rows(window, self.input.len()))?;
-        let mut elements = Builder::new(out.heap(), &self.rule.component)?;
+        let mut elements = Builder::new(out.account(), &self.rule.component)?;
         self.input.gather(epoch, &rows, &mut elements)?;
         self.rule.append(&elements.finish(), rows[0], out)
     }

@@ -382,7 +382,7 @@ impl Lookup for MapLookup {
         // Part by part, so that the input's elements are still in the cache when they are read.
         let part = self.spec.bytes().map_or(at.len(), |element| part(self.preferred_bytes(), element));
         for at in at.chunks(part.max(1)) {
-            let mut input = Builder::new(out.heap(), &self.spec)?;
+            let mut input = Builder::new(out.account(), &self.spec)?;
             self.input.gather(epoch, at, &mut input)?;
             let chunk = input.finish();
             let result = self.transform.apply(&chunk, 0..chunk.rows, &|row| at[row], epoch, out);

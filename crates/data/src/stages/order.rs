@@ -10,6 +10,7 @@ use crate::column::Chunk;
 use crate::dataset::{Node, expect_lookup, open_flow};
 use crate::flow::{Lookup, Open, Stage};
 use crate::memory::Counted;
+use crate::pages;
 use crate::permutation::{Permutation, below, mix};
 use crate::{Cardinality, Dataset, Error, Spec};
 use plimsoll_budget::{Bytes, Reservation};
@@ -213,7 +214,7 @@ impl Numbers {
             buffer.push(i)?;
         }
         // With fewer of them only more may have to be drawn again.
-        let left = open.account.budget().left().unwrap_or(Bytes::MAX).0 / 16 / 8;
+        let left = pages::left(&open.account) / 16 / 8;
         let kept = (Numbers::RECENT as u64).min(n).min(left).max(1);
         let recent = VecDeque::with_capacity(kept as usize);
         let kept = open.account.reserve(Bytes(kept * 8))?;
@@ -293,7 +294,7 @@ enum Rows {
 impl Rows {
     fn new(open: &Open, spec: &Arc<Spec>) -> Result<Rows, Error> {
         Ok(match spec.bytes() {
-            Some(_) => Rows::Same(Builder::new(&open.heap, spec)?),
+            Some(_) => Rows::Same(Builder::new(&open.account, spec)?),
             None => Rows::Each(Vec::new(), open.clone(), spec.clone()),
         })
     }
@@ -309,7 +310,7 @@ impl Rows {
         match self {
             Rows::Same(rows) => rows.append(chunk, row..row + 1),
             Rows::Each(rows, open, spec) => {
-                let mut one = Builder::new(&open.heap, spec)?;
+                let mut one = Builder::new(&open.account, spec)?;
                 one.append(chunk, row..row + 1)?;
                 rows.push(one.finish());
                 Ok(())

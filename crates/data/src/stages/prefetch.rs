@@ -76,6 +76,12 @@ impl Node for Prefetch {
         self.input.is_lookup()
     }
 
+    fn own_bytes(&self) -> Option<u64> {
+        // By number, elements are made as if this were not here, and handed over as they are.
+        let copies = if self.is_lookup() { 1 } else { 3 };
+        self.largest()?.checked_mul(copies)?.checked_add(8)
+    }
+
     fn batch_sizes(&self) -> Option<BatchSizes> {
         self.input.batch_sizes()
     }

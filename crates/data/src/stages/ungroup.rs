@@ -112,7 +112,7 @@ impl Lookup for UnbatchLookup {
             let element = first / self.size;
             let run = (0..rest.len()).find(|i| rest[*i] != first + *i as u64 || rest[*i] / self.size != element);
             let run = run.unwrap_or(rest.len());
-            let mut input = Builder::new(out.heap(), &self.spec)?;
+            let mut input = Builder::new(out.account(), &self.spec)?;
             self.input.gather(epoch, &[element], &mut input)?;
             let row = (first % self.size) as usize;
             append_rows(&input.finish(), 0, row..row + run, out)?;

@@ -6,13 +6,11 @@ use crate::data::{
     self, BatchSizes, Cardinality, Component, Dataset, Feed, Field, FieldKind, Iter, Kind, Options, Report,
 };
 use crate::error::Error;
+use crate::session::INPUT;
 use crate::trace::Mode;
 use plimsoll_budget::Bytes;
 use plimsoll_exec::{Engine, ProgramId};
 use std::time::{Duration, Instant};
-
-/// The account of the memory that input takes.
-pub(super) const ACCOUNT: &str = "input";
 
 /// What is left to a pipeline of which nobody knows how much it needs: so much, and some of its batches.
 const UNKNOWN: Bytes = Bytes::mib(1);
@@ -124,7 +122,7 @@ impl Feeder {
     /// Begins a pass, in an order of its own; or goes on where an earlier one was when `position` was saved.
     pub fn begin(&mut self, trainer: &Trainer, pass: u64, position: Option<&[u8]>) -> Result<(), Error> {
         self.end();
-        let options = Options::new(&trainer.budget).account(ACCOUNT).epoch(pass).threads(trainer.threads);
+        let options = Options::new(&trainer.terms.budget).account(INPUT).epoch(pass).threads(trainer.terms.threads);
         self.iter = Some(match position {
             None => self.dataset.iter_with(&options)?,
             Some(position) => self.dataset.resume(position, &options)?,
@@ -184,7 +182,7 @@ impl Feeder {
     /// Moves a batch of fewer rows than expected to the step for so many, which may have to be made.
     fn move_to(&mut self, trainer: &mut Trainer, from: ProgramId, rows: usize) -> Result<ProgramId, Error> {
         let bytes = Bytes::from(self.row_bytes.iter().sum::<usize>() * rows);
-        let _held = trainer.budget.account(ACCOUNT).reserve(bytes).map_err(data::DataError::from)?;
+        let _held = trainer.terms.budget.account(INPUT).reserve(bytes).map_err(data::DataError::from)?;
         let engine = &mut trainer.compiled.as_mut().expect("compiled before").engine;
         let copy = |(memory, size): (Option<&mut [u8]>, &usize)| memory.map(|memory| memory[..rows * size].to_vec());
         let copies: Vec<Option<Vec<u8>>> =

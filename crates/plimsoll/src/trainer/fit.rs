@@ -207,7 +207,7 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Feed, mut options: Fit<'_>) 
             trainer.read_metrics("val_")?.iter().for_each(|(n, v)| logs.push(n, v));
         }
         history.push(&logs);
-        let warning = trainer.watch_memory(epoch)?;
+        let warning = trainer.terms.watch_memory(epoch)?;
         history.warning = history.warning.or(warning);
         for callback in &mut options.callbacks {
             go_on &= callback.on_epoch_end(trainer, epoch, &logs)?.is_continue();
@@ -263,7 +263,7 @@ pub(super) fn predict(trainer: &mut Trainer, data: &dyn Feed, batch_size: Option
         set_key(compiled, program, key);
         compiled.engine.run(program)?;
         for (rows, name) in results.iter_mut().zip(&names) {
-            rows.push(compiled.engine.output(program, name)?, &trainer.budget)?;
+            rows.push(compiled.engine.output(program, name)?, &trainer.terms.budget)?;
         }
     }
     feeder.end();
