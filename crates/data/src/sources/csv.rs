@@ -284,14 +284,26 @@ impl Parser {
     fn next(&mut self) -> Result<bool, Error> {
         (self.n_bytes, self.n_fields) = (0, 0);
         self.line = self.core.line();
-        let mut ended = false;
+        // Behind the last byte a line break is read, which ends the last row, and tells whether a quote is still open.
+        let (mut ended, mut closed) = (false, false);
         loop {
             if self.window.bytes().is_empty() && !ended {
                 ended = !self.window.more()?;
             }
             let (out, ends) = (&mut self.fields[self.n_bytes..], &mut self.ends[self.n_fields..]);
-            let (result, n_in, n_out, n_ends) = self.core.read_record(self.window.bytes(), out, ends);
-            self.window.advance(n_in);
+            let (result, _, n_out, n_ends) = if ended && !closed {
+                let read = self.core.read_record(b"\n", out, ends);
+                if read.2 > 0 {
+                    self.core.reset();
+                    return Err(self.bad("a quote is opened and never closed".into()));
+                }
+                closed = read.1 > 0;
+                read
+            } else {
+                let read = self.core.read_record(self.window.bytes(), out, ends);
+                self.window.advance(read.1);
+                read
+            };
             self.n_bytes += n_out;
             self.n_fields += n_ends;
             match result {
