@@ -115,6 +115,10 @@ impl Node for Zip {
         self.inputs.iter().map(|input| input.largest()).sum()
     }
 
+    fn through_bytes(&self, rows: usize) -> Option<u64> {
+        self.inputs.iter().map(|input| input.through_bytes(rows)).sum()
+    }
+
     fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
         let inputs: Vec<_> =
             self.inputs.iter().map(|input| expect_lookup(input, open)).collect::<Result<_, Error>>()?;

@@ -94,6 +94,11 @@ impl Node for Shuffle {
         self.input.is_lookup()
     }
 
+    fn through_bytes(&self, rows: usize) -> Option<u64> {
+        let input = self.input.through_bytes(rows).filter(|_| self.buffer.is_none())?;
+        input.checked_add(8 * rows as u64)
+    }
+
     fn own_bytes(&self) -> Option<u64> {
         let element = self.largest()?;
         let held = if self.is_lookup() { 8 } else { element };
@@ -175,8 +180,10 @@ impl Lookup for Permuted {
 
     fn gather(&self, epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
         let permutation = self.permutation(epoch);
-        let at: Vec<u64> = at.iter().map(|i| permutation.at(*i)).collect();
-        self.input.gather(epoch, &at, out)
+        let mut permuted = Counted::<u64>::new(out.account())?;
+        permuted.reserve(at.len())?;
+        at.iter().try_for_each(|i| permuted.push(permutation.at(*i)))?;
+        self.input.gather(epoch, &permuted, out)
     }
 
     fn preferred_bytes(&self) -> usize {

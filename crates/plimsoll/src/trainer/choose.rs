@@ -2,8 +2,9 @@
 
 use super::Trainer;
 use super::compile::{StepKey, input_name};
+use super::feed::Feeder;
 use super::limit::{GRAIN, HEAP_OF_A_NODE, Keeps, Room};
-use crate::data::Rows;
+use crate::data::Feed;
 use crate::error::Error;
 use crate::trace::{Mode, Role, Variables};
 use plimsoll_budget::Bytes;
@@ -195,12 +196,18 @@ impl Trainer {
     ///
     /// # Errors
     /// When the model cannot be traced.
-    pub fn sweep(&mut self, data: &dyn Rows, batch_size: usize, n: usize) -> Result<Vec<SweepPoint>, Error> {
-        let keys = [StepKey { mode: Mode::Train, batch: batch_size, fields: data.fields().to_vec() }];
+    pub fn sweep(
+        &mut self,
+        data: &dyn Feed,
+        batch_size: impl Into<Option<usize>>,
+        n: usize,
+    ) -> Result<Vec<SweepPoint>, Error> {
+        let feeder = Feeder::new(self, Mode::Train, data, batch_size.into(), false)?;
+        let keys = &feeder.keys()[..1];
         let graphs = [self.trace(&keys[0])?];
-        let room = self.room(&graphs, Keeps::default())?;
+        let room = self.room(&graphs, Keeps { input: feeder.least_memory()?, ..Keeps::default() })?;
         let at = |limit: Bytes| Room { limit: Some(limit), ..room.clone() };
-        let (smallest, unlimited) = match self.choice(&keys, &graphs, &at(Bytes::ZERO)) {
+        let (smallest, unlimited) = match self.choice(keys, &graphs, &at(Bytes::ZERO)) {
             Err(Error::WouldNotFit(refusal)) => (refusal.smallest, refusal.unlimited),
             Err(other) => return Err(other),
             Ok(_) => return Ok(Vec::new()),
@@ -211,7 +218,7 @@ impl Trainer {
             let part = i as f64 / (n - 1).max(1) as f64;
             let ratio = unlimited.0 as f64 / smallest.0 as f64;
             let limit = Bytes((smallest.0 as f64 * ratio.powf(part)).ceil() as u64).clamp(smallest, unlimited);
-            let choice = self.choice(&keys, &graphs, &at(limit))?;
+            let choice = self.choice(keys, &graphs, &at(limit))?;
             points.push(SweepPoint { limit, kept: Kept::of(&choice.plans[0]) });
         }
         // What keeps a smaller limit keeps a larger one: a larger limit is never slower.

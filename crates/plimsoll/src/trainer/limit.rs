@@ -10,6 +10,7 @@
 //! ([`Footprint`](measure::Footprint)), and the heap is trimmed before it is measured. [`GRAIN`] covers the rest.
 
 use super::Trainer;
+use super::feed::ACCOUNT;
 use crate::error::Error;
 use crate::trace::Role;
 use plimsoll_budget::limits::{Host, Limits, Source};
@@ -67,9 +68,10 @@ const ENTRIES: u64 = 512;
 /// Address space that a thread takes without touching it: its stack, and its part of the allocator.
 const ADDRESSES_OF_A_THREAD: Bytes = Bytes(STACK_BYTES as u64 + (64 << 20));
 
-/// What is kept besides the steps: copies that callbacks make of the weights, and rows of results.
+/// What is kept besides the steps: the least that input needs, copies that callbacks make of the weights, and rows of results.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Keeps {
+    pub input: Bytes,
     pub copies_of_weights: usize,
     pub rows_of_results: usize,
 }
@@ -85,6 +87,8 @@ pub struct Fixed {
     pub runtime: Bytes,
     /// Predictions, and copies of weights that callbacks keep.
     pub results: Bytes,
+    /// The least with which the input pipelines can work.
+    pub input: Bytes,
     /// What others hold in the same budget.
     pub others: Bytes,
     /// What planning takes, before there are states and an arena: not in the sum, but a limit must have room for it.
@@ -96,7 +100,7 @@ pub struct Fixed {
 impl Fixed {
     /// The sum.
     pub fn total(&self) -> Bytes {
-        self.process + self.library + self.runtime + self.results + self.others
+        self.process + self.library + self.runtime + self.results + self.input + self.others
     }
 
     /// What is left for states and arena under a limit, in whole [`GRAIN`]s.
@@ -133,9 +137,9 @@ fn with_tables(bytes: Bytes) -> Bytes {
 
 impl fmt::Display for Fixed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fixed { process, library, runtime, results, others, .. } = self;
+        let Fixed { process, library, runtime, results, input, others, .. } = self;
         write!(f, "the process so far {process}, matrix products {library}, runtime {runtime}")?;
-        for (what, bytes) in [("results", results), ("others in this budget", others)] {
+        for (what, bytes) in [("results", results), ("input pipelines", input), ("others in this budget", others)] {
             if *bytes > Bytes::ZERO {
                 write!(f, ", {what} {bytes}")?;
             }
@@ -360,7 +364,10 @@ impl Trainer {
         let packing = graphs.iter().map(Graph::packing).fold(Packing::NONE, Packing::max);
         let library = Bytes::from(packing.bytes(self.threads)).max(engine.map_or(Bytes::ZERO, |e| e.library_bytes()));
         let own = engine.map_or(Bytes::ZERO, |e| e.bytes() + e.library_bytes());
-        let others = self.budget.held().saturating_sub(process).saturating_sub(own);
+        // Pipelines that are open hold more than the least, if there is more; they are counted once.
+        let open = self.budget.account(ACCOUNT).held();
+        let input = keeps.input.max(open);
+        let others = self.budget.held().saturating_sub(process).saturating_sub(own).saturating_sub(open);
         let n_nodes: usize = graphs.iter().map(|g| g.nodes().count()).sum();
         let threads = self.threads as u64;
         let n_cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
@@ -374,7 +381,7 @@ impl Trainer {
         let of_nodes = |each: Bytes| HEAP + Bytes(each.0 * n_nodes as u64);
         let planning = of_nodes(PLANNING_OF_A_NODE);
         let search = of_nodes(if self.techniques.split { SPLIT_SEARCH_OF_A_NODE } else { SEARCH_OF_A_NODE });
-        let fixed = Fixed { process, library, runtime, results, others, planning, search };
+        let fixed = Fixed { process, library, runtime, results, input, others, planning, search };
         Ok(Room { limits, limit, fixed, files })
     }
 
@@ -385,7 +392,7 @@ impl Trainer {
         let bytes = self.results_bytes(graph, keeps);
         self.results = None;
         self.results = self.budget.account("results").reserve(bytes).ok();
-        self.results.is_some()
+        self.results.is_some() && self.budget.left().is_none_or(|left| left >= keeps.input)
     }
 
     /// The memory of what is kept, given a step that makes the results.
@@ -443,7 +450,9 @@ impl Trainer {
 
     /// Compares what the process holds with what was planned, after an epoch. Gives a warning when something else grew.
     pub(super) fn watch_memory(&mut self, epoch: usize) -> Result<Option<String>, Error> {
-        let planned = self.budget.held();
+        // What pipelines gave back may still lie in the heap.
+        let input = self.budget.account(ACCOUNT);
+        let planned = self.budget.held() + input.peak().saturating_sub(input.held());
         let (Some(line), Ok(usage)) = (&mut self.line, measure::usage()) else { return Ok(None) };
         let measured = usage.anonymous + line.files;
         let before = std::mem::replace(&mut line.measured, measured);
@@ -470,7 +479,7 @@ impl Trainer {
 fn unreserved(budget: &Budget, files: Bytes, anonymous: Bytes) -> Bytes {
     let held = |name: &str| budget.account(name).held();
     let most = anonymous.saturating_sub(held("state") + held("arena"));
-    let least = most.saturating_sub(held("gemm") + held("runtime") + held("results") + held("spill"));
+    let least = most.saturating_sub(held("gemm") + held("runtime") + held("results") + held("spill") + held(ACCOUNT));
     held("process").saturating_sub(files).clamp(least, most)
 }
 
