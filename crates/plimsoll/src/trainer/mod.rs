@@ -9,6 +9,7 @@ mod compile;
 mod fit;
 mod interrupt;
 mod limit;
+mod observe;
 mod profile;
 mod summary;
 
