@@ -442,4 +442,8 @@ impl Training for Trainer {
     fn engine_bytes(&self) -> u64 {
         self.compiled.as_ref().map_or(0, |c| c.engine.bytes().0)
     }
+
+    fn trainer(&self) -> Option<&Trainer> {
+        Some(self)
+    }
 }

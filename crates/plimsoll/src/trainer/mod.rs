@@ -11,6 +11,7 @@ mod feed;
 mod fit;
 mod interrupt;
 mod limit;
+mod observe;
 mod profile;
 mod summary;
 
