@@ -86,7 +86,7 @@ impl Diagnostic {
         match &self.origin {
             Some(origin @ Origin::File(source, span)) => self.excerpt(&mut out, origin, source, span, &paint),
             Some(Origin::Default) | None if self.label.is_empty() => (),
-            Some(Origin::Default) | None => drop(writeln!(out, "  {}", self.label)),
+            Some(Origin::Default) | None => _ = writeln!(out, "  {}", self.label),
             Some(origin) => {
                 let _ = writeln!(out, "   {}[{origin}]", paint("2", "╭─"));
                 let _ = writeln!(out, "   {} {}", paint("2", "╰────"), self.label);

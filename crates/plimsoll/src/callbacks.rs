@@ -459,4 +459,10 @@ impl Callback for Checkpoint {
         }
         Ok(ControlFlow::Continue(()))
     }
+
+    /// What was done since the last one is kept too, whoever stopped training.
+    fn on_train_end(&mut self, training: &mut dyn Training) -> Result<(), Error> {
+        let path = self.folder.join(checkpoint_name(training.steps_done()));
+        if path.exists() { Ok(()) } else { self.write(training) }
+    }
 }

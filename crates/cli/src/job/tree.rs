@@ -88,6 +88,12 @@ impl Node {
         }
     }
 
+    /// A whole file as TOML, one line for each key at the top.
+    pub fn to_document(&self) -> String {
+        let Value::Table(table) = &self.value else { return String::new() };
+        table.entries.iter().map(|e| format!("{} = {}\n", key_text(&e.key), e.node.to_toml())).collect()
+    }
+
     /// The value as TOML on one line.
     pub fn to_toml(&self) -> String {
         match &self.value {
@@ -100,11 +106,17 @@ impl Node {
             }
             Value::Table(table) => {
                 let pairs: Vec<String> =
-                    table.entries.iter().map(|e| format!("{} = {}", e.key, e.node.to_toml())).collect();
+                    table.entries.iter().map(|e| format!("{} = {}", key_text(&e.key), e.node.to_toml())).collect();
                 format!("{{ {} }}", pairs.join(", "))
             }
         }
     }
+}
+
+/// A key as TOML: bare where that is allowed.
+fn key_text(key: &str) -> String {
+    let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    if bare { key.to_owned() } else { toml::Value::String(key.to_owned()).to_string() }
 }
 
 impl Table {

@@ -93,7 +93,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    fn of(plan: &Plan) -> Kept {
+    pub(super) fn of(plan: &Plan) -> Kept {
         let (split, cost) = (plan.split.as_ref(), plan.recomputed);
         Kept {
             slices: split.map_or(1, |s| s.slices),
@@ -242,16 +242,26 @@ impl Trainer {
 
     /// Where states are and how the steps run, within the limit if there is one; the memory for it is reserved.
     pub(super) fn choose(&mut self, keys: &[StepKey], graphs: &[Graph], room: &Room) -> Result<Choice, Error> {
-        let choice = self.choice(keys, graphs, room).map_err(|error| match error {
+        let choice = self.choice_or_remedies(keys, graphs, room)?;
+        self.take(room, &choice)?;
+        Ok(choice)
+    }
+
+    /// As `choice`; a refusal says what was tried and what would do.
+    pub(super) fn choice_or_remedies(
+        &mut self,
+        keys: &[StepKey],
+        graphs: &[Graph],
+        room: &Room,
+    ) -> Result<Choice, Error> {
+        self.choice(keys, graphs, room).map_err(|error| match error {
             Error::WouldNotFit(mut refusal) => {
                 refusal.tried = self.techniques.tried();
                 refusal.remedies = self.remedies(keys, graphs, room);
                 Error::WouldNotFit(refusal)
             }
             other => other,
-        })?;
-        self.take(room, &choice)?;
-        Ok(choice)
+        })
     }
 
     /// What would keep the limit besides a larger one: other techniques, a smaller batch. Each is planned.
@@ -308,7 +318,7 @@ impl Trainer {
         Options { threads, node_bytes, search: SEARCH, split, recompute, spill, ..Options::default() }
     }
 
-    fn choice(&mut self, keys: &[StepKey], graphs: &[Graph], room: &Room) -> Result<Choice, Error> {
+    pub(super) fn choice(&mut self, keys: &[StepKey], graphs: &[Graph], room: &Room) -> Result<Choice, Error> {
         let states = states(&self.variables);
         let steps = self.steps(keys, graphs);
         let spill = self.techniques.spill;

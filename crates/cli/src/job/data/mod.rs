@@ -8,9 +8,8 @@ mod generated;
 mod prepare;
 mod sources;
 
-pub use fit::{ColumnFit, Fitted};
-pub use prepare::{Prepared, prepare, prepare_with};
-pub use sources::{Source, open};
+pub use fit::{ColumnFit, Fitted, numbers};
+pub use prepare::{Prepared, ahead, prepare, prepare_with};
 
 use super::read::{At, Fields, Map, OneOrMore, With, names, table, union};
 use crate::job::tree::{Node, Value};

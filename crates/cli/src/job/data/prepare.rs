@@ -39,9 +39,14 @@ pub fn prepare(table: &DataTable, folder: &Path, seed: u64, cache: &Path) -> Res
         validation = Some(other.rows);
     }
     let layout = Arc::new(layout);
+    let side_by_side = |rows: Dataset| match table.common.parallel {
+        Amount::Fixed(0 | 1) => rows,
+        Amount::Fixed(n) => rows.parallel(Calls::Fixed(n)),
+        Amount::Auto => rows.parallel(AUTOTUNE),
+    };
     let keep = |rows: Dataset, name: &str| kept(table, rows, &cache.join(name));
-    let training = keep(layout.apply(&training), "training");
-    let validation = validation.map(|rows| keep(layout.apply(&rows), "validation"));
+    let training = keep(side_by_side(layout.apply(&training)), "training");
+    let validation = validation.map(|rows| keep(side_by_side(layout.apply(&rows)), "validation"));
     for data in std::iter::once(&training).chain(&validation) {
         data.spec().map_err(|e| diagnose_data(&e, Some(&source.origin)))?;
     }
@@ -315,24 +320,25 @@ impl Layout {
     fn apply(self: &Arc<Layout>, rows: &Dataset) -> Dataset {
         let label_name = |part: &Part| label_component(&part.name);
         let mut components = Vec::new();
-        components.extend(self.inputs.iter().map(|p| p.component(p.name.clone())));
+        components.extend(self.inputs.iter().map(|p| p.component(input_component(&p.name))));
         components.extend(self.labels.iter().map(|p| p.component(label_name(p))));
         let layout = self.clone();
         let rows = rows.map(components, move |row, out| {
-            layout.inputs.iter().try_for_each(|part| part.write(row, out, &part.name))?;
+            layout.inputs.iter().try_for_each(|part| part.write(row, out, &input_component(&part.name)))?;
             layout.labels.iter().try_for_each(|part| part.write(row, out, &label_component(&part.name)))
         });
         let Some((size, horizon, stride)) = self.window else { return rows };
         let mut components = Vec::new();
         let long = |n: usize, p: &Part| -> Vec<usize> { std::iter::once(n).chain(p.shape.iter().copied()).collect() };
-        components.extend(self.inputs.iter().map(|p| Component::new(p.name.clone(), p.dtype(), &long(size, p))));
+        components.extend(self.inputs.iter().map(|p| Component::new(input_component(&p.name), p.dtype(), &long(size, p))));
         components.extend(self.labels.iter().map(|p| Component::new(label_name(p), p.dtype(), &long(horizon, p))));
         let layout = self.clone();
         rows.window(size + horizon, stride, 1, true).map(components, move |row, out| {
             for part in &layout.inputs {
-                let all = row.get::<f32>(&part.name)?;
+                let name = input_component(&part.name);
+                let all = row.get::<f32>(&name)?;
                 let each = all.len() / (size + horizon);
-                out.set(&part.name, &long(size, part), &all[..size * each])?;
+                out.set(&name, &long(size, part), &all[..size * each])?;
             }
             for part in &layout.labels {
                 let name = label_component(&part.name);
@@ -347,7 +353,12 @@ impl Layout {
 
 /// The component that holds the labels of an output.
 pub fn label_component(output: &str) -> String {
-    format!("labels {output}")
+    format!("1/{output}")
+}
+
+/// The component that holds an input: elements are pairs of inputs and labels, each by name.
+pub fn input_component(input: &str) -> String {
+    format!("0/{input}")
 }
 
 fn piece(
@@ -465,31 +476,24 @@ fn places(
     categories: &[String],
     mut see: impl FnMut(usize, usize),
 ) -> Result<(), Error> {
-    let mut find = |i: usize, text: &str| match categories.binary_search_by(|c| c.as_str().cmp(text)) {
-        Ok(place) => {
-            see(i, place);
-            Ok(())
-        }
+    let find = |text: &str| {
         // Whole numbers are in the order of numbers, not of texts.
-        Err(_) => match categories.iter().position(|c| c == text) {
-            Some(place) => {
-                see(i, place);
-                Ok(())
-            }
-            None => Err(Error::element(format!("column '{column}': '{text}' did not occur in the training data"))),
-        },
+        let place = categories.binary_search_by(|c| c.as_str().cmp(text)).ok();
+        place.or_else(|| categories.iter().position(|c| c == text)).ok_or_else(|| {
+            Error::element(format!("column '{column}': '{text}' did not occur in the training data"))
+        })
     };
     let component = &row.spec().components()[row.spec().find(column).unwrap_or(0)];
     if component.kind == Kind::Bytes {
-        return row.strings(column)?.enumerate().try_for_each(|(i, text)| find(i, &String::from_utf8_lossy(text)));
+        for (i, text) in row.strings(column)?.enumerate() {
+            see(i, find(&String::from_utf8_lossy(text))?);
+        }
+        return Ok(());
     }
     // Folders number their classes themselves.
     let numeric = categories.first().is_some_and(|c| c.parse::<i64>().is_ok());
     for (i, value) in numbers(row, column)?.into_iter().enumerate() {
-        match numeric {
-            true => find(i, &(value as i64).to_string())?,
-            false => see(i, value as usize),
-        }
+        see(i, if numeric { find(&(value as i64).to_string())? } else { value as usize });
     }
     Ok(())
 }
