@@ -148,7 +148,8 @@ impl Dataset {
     /// When the description has a mistake in it.
     pub fn least_memory_into(&self) -> Result<Option<Bytes>, Error> {
         let node = self.node()?;
-        Ok(node.through_bytes(1).or_else(|| node.least_bytes()).map(Bytes))
+        // The element has a number, too.
+        Ok(node.through_bytes(1).map(|bytes| bytes + 8).or_else(|| node.least_bytes()).map(Bytes))
     }
 
     /// How long the first axis of the elements is, where all components have it in common: the rows of batches. `None` where the
@@ -231,9 +232,9 @@ pub(crate) trait Node: Send + Sync {
         inputs.checked_add(self.own_bytes()?)
     }
 
-    /// The stage's own part: an element being made, one being given away, and room to move one.
+    /// The stage's own part: an element being made, one being given away, room to move one, and its number.
     fn own_bytes(&self) -> Option<u64> {
-        self.largest()?.checked_mul(3)
+        self.largest()?.checked_mul(3)?.checked_add(size_of::<u64>() as u64)
     }
 
     /// The bytes of the largest element; `None` where only running tells.
@@ -268,6 +269,11 @@ pub(crate) trait Node: Send + Sync {
     fn transform(&self) -> Option<Arc<dyn crate::stages::Transform>> {
         None
     }
+}
+
+/// How many links there are up to this one.
+pub(crate) fn n_links(node: &dyn Node) -> u64 {
+    1 + node.inputs().into_iter().map(|input| n_links(&**input)).sum::<u64>()
 }
 
 pub(crate) fn describe(node: &dyn Node) -> String {

@@ -5,7 +5,7 @@
 use super::Inlet;
 use crate::builder::Builder;
 use crate::column::{Chunk, Column, dtype};
-use crate::dataset::{Node, expect_lookup, open_flow};
+use crate::dataset::{Node, expect_lookup, n_links, open_flow};
 use crate::flow::{Flow, Lookup, Open, Stage};
 use crate::memory::Counted;
 use crate::{BatchSizes, Cardinality, Component, Dataset, Error, Place, Spec};
@@ -337,7 +337,9 @@ impl Node for Group {
     fn own_bytes(&self) -> Option<u64> {
         // The elements of a window, held and taken in, and the window, whose size may not be in its shape.
         let element = self.input.largest()?;
-        element.checked_mul(self.rule.span().max(self.rule.shift as u64))?.checked_mul(6)
+        let elements = element.checked_mul(self.rule.span().max(self.rule.shift as u64))?.checked_mul(6)?;
+        // And every link's list of their numbers.
+        elements.checked_add(8 * (n_links(&*self.input) + 1) * self.rule.size as u64)
     }
 
     fn largest(&self) -> Option<u64> {
@@ -390,7 +392,7 @@ struct GroupLookup {
 
 impl GroupLookup {
     fn slow(&self, epoch: u64, window: u64, out: &mut Builder<'_>) -> Result<(), Error> {
-        let rows: Vec<u64> = self.rule.rows(window, self.input.len()).collect();
+        let rows = Counted::collect(out.account(), self.rule.size, self.rule.rows(window, self.input.len()))?;
         let mut elements = Builder::new(out.account(), &self.rule.component)?;
         self.input.gather(epoch, &rows, &mut elements)?;
         self.rule.append(&elements.finish(), rows[0], out)
@@ -399,8 +401,7 @@ impl GroupLookup {
     /// Windows that all have `size` elements: the input writes where they belong.
     fn fast(&self, epoch: u64, windows: &[u64], size: usize, out: &mut Builder<'_>) -> Result<(), Error> {
         let n = self.input.len();
-        let mut rows = Counted::<u64>::new(out.account())?;
-        rows.reserve((windows.len() * size).min(Open::ROWS))?;
+        let mut rows = Counted::collect(out.account(), (windows.len() * size).min(Open::ROWS), [])?;
         if !out.ungroup(size) {
             return windows.iter().try_for_each(|w| self.slow(epoch, *w, out));
         }

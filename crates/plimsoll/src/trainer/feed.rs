@@ -2,7 +2,9 @@
 
 use super::Trainer;
 use super::compile::{StepKey, input_name};
-use crate::data::{self, BatchSizes, Cardinality, Dataset, Feed, Field, Iter, Options, Report};
+use crate::data::{
+    self, BatchSizes, Cardinality, Component, Dataset, Feed, Field, FieldKind, Iter, Kind, Options, Report,
+};
 use crate::error::Error;
 use crate::trace::Mode;
 use plimsoll_budget::Bytes;
@@ -24,6 +26,8 @@ pub(super) struct Feeder {
     names: Vec<Option<String>>,
     /// The bytes of one row of each.
     row_bytes: Vec<usize>,
+    /// Those of components that are made and dropped, because nobody has an input for them.
+    dropped_bytes: usize,
     sizes: BatchSizes,
     iter: Option<Iter>,
     report: Report,
@@ -50,6 +54,9 @@ impl Feeder {
         let fields = data::fields(&spec, &trainer.model)?;
         let names = fields.iter().map(|f| f.as_ref().map(input_name)).collect();
         let row_bytes = fields.iter().map(|f| f.as_ref().map_or(0, |f| f.ty.bytes())).collect();
+        let is_used = |field: &Field| mode != Mode::Predict || field.kind == FieldKind::Input;
+        let dropped = spec.components().iter().zip(&fields).filter(|(_, field)| !field.as_ref().is_some_and(is_used));
+        let dropped_bytes = dropped.map(|(component, _)| row_size(component)).sum();
         let fields: Vec<Field> = fields.into_iter().flatten().collect();
         let key = |batch: usize| StepKey { mode, batch, fields: fields.clone() };
         let mut keys = vec![key(sizes.most)];
@@ -59,6 +66,7 @@ impl Feeder {
             keys,
             names,
             row_bytes,
+            dropped_bytes,
             sizes,
             iter: None,
             report: Report::default(),
@@ -108,7 +116,9 @@ impl Feeder {
     /// The memory without which the pipeline cannot work.
     pub fn least_memory(&self) -> Result<Bytes, Error> {
         let batch = self.row_bytes.iter().sum::<usize>() * self.sizes.most;
-        Ok(self.dataset.least_memory_into()?.unwrap_or(UNKNOWN + Bytes::from(4 * batch)))
+        // What is made in several goes grows by moving.
+        let dropped = Bytes::from(3 * self.dropped_bytes * self.sizes.most);
+        Ok(self.dataset.least_memory_into()?.unwrap_or(UNKNOWN + Bytes::from(4 * batch)) + dropped)
     }
 
     /// Begins a pass, in an order of its own; or goes on where an earlier one was when `position` was saved.
@@ -197,6 +207,16 @@ impl Feeder {
 /// The memory of the inputs of a step; a step that does not use a field has no input for it.
 fn inputs<'a>(engine: &'a mut Engine, program: ProgramId, names: &'a [Option<String>]) -> Vec<Option<&'a mut [u8]>> {
     engine.inputs_bytes_mut(program, names.iter().map(Option::as_deref))
+}
+
+/// About how many bytes a row of a component has.
+fn row_size(component: &Component) -> usize {
+    const STRING: usize = 256;
+    let values = component.dims.iter().flat_map(|dims| dims.iter().skip(1)).map(|d| d.unwrap_or(1)).product::<usize>();
+    match component.kind {
+        Kind::Number(dtype) => values * dtype.size(),
+        Kind::Bytes => values * STRING,
+    }
 }
 
 /// There is no batch at all.
