@@ -28,6 +28,16 @@ impl RunReader {
         RunReader { path: directory.as_ref().join(LOG), at: 0, torn: Vec::new(), skipping: false, bad: 0 }
     }
 
+    /// Of this run directory, from a place that [`RunReader::place`] gave.
+    pub fn open_at(directory: impl AsRef<Path>, place: u64) -> RunReader {
+        RunReader { at: place, ..RunReader::open(directory) }
+    }
+
+    /// How much of the log has been read, in bytes: up to the end of the last whole line.
+    pub fn place(&self) -> u64 {
+        self.at - self.torn.len() as u64
+    }
+
     /// The lines since the last call.
     ///
     /// # Errors
