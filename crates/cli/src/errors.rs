@@ -78,13 +78,16 @@ pub fn diagnose(error: &Error, places: &Places) -> Diagnostic {
         Error::HostTooSmall(found) => Diagnostic::new(Code::HostTooSmall, "the host does not have the memory")
             .note("why", found.to_string())
             .note("do", "plimsoll doctor shows what the host allows"),
-        Error::MemoryGrew(grew) => Diagnostic::new(Code::MemoryGrew, "the process grew up to the memory limit")
-            .note("why", grew.to_string()),
+        Error::MemoryGrew(grew) => {
+            Diagnostic::new(Code::MemoryGrew, "the process grew up to the memory limit").note("why", grew.to_string())
+        }
         Error::Diverged { .. } => Diagnostic::new(Code::Diverged, error.to_string())
             .note("do", "lower optimizer.learning_rate, or set optimizer.clip_global_norm = 1.0"),
         Error::File { path, message } => file(path, message),
         Error::Graph(_) | Error::Tensor(_) | Error::Plan(_) => place_of_model(error, places),
-        Error::Config { what, .. } if what.starts_with("data") || what.starts_with("input") || what.starts_with("labels") => {
+        Error::Config { what, .. }
+            if what.starts_with("data") || what.starts_with("input") || what.starts_with("labels") =>
+        {
             let found = Diagnostic::new(Code::DataForModel, error.to_string());
             match &places.data {
                 Some(origin) => found.at(origin, "the data is described here"),
@@ -129,13 +132,8 @@ fn would_not_fit(refusal: &plimsoll::trainer::WouldNotFit, places: &Places) -> D
         let asked = refusal.asked.map_or(String::new(), |asked| format!("; {asked} were asked for"));
         found = found.note("limit", format!("{source}{asked}"));
     }
-    let largest: Vec<String> = refusal
-        .peak
-        .tenants
-        .iter()
-        .take(3)
-        .map(|t| format!("{} {}", t.what, plimsoll::Bytes(t.bytes)))
-        .collect();
+    let largest: Vec<String> =
+        refusal.peak.tenants.iter().take(3).map(|t| format!("{} {}", t.what, plimsoll::Bytes(t.bytes))).collect();
     found = found.note(
         "why",
         format!(

@@ -65,6 +65,9 @@ enum Command {
     Train(commands::train::Options),
     Eval(commands::eval::Options),
     Predict(commands::predict::Options),
+    Report(commands::pictures::Report),
+    Watch(commands::pictures::Watch),
+    Serve(commands::pictures::Serve),
     #[command(subcommand)]
     Data(commands::data::Command),
     #[command(subcommand)]
@@ -92,6 +95,9 @@ fn main() -> ExitCode {
         Command::Train(options) => commands::train::run(&options, &out),
         Command::Eval(options) => commands::eval::run(&options, &out),
         Command::Predict(options) => commands::predict::run(&options, &out),
+        Command::Report(options) => commands::pictures::report(&options, &out),
+        Command::Watch(options) => commands::pictures::watch(&options),
+        Command::Serve(options) => commands::pictures::serve(&options),
         Command::Data(command) => commands::data::run(&command, &out),
         Command::Ckpt(command) => commands::ckpt::run(&command, &out),
         Command::Bench(options) => commands::bench::run(&options, &out),

@@ -18,6 +18,7 @@ pub fn all() -> Vec<(String, Value)> {
         "train" => crate::progress::TrainLine,
         "eval" => c::eval::Evaluation,
         "predict" => c::predict::Prediction,
+        "report" => c::pictures::ReportWritten,
         "data-inspect" => c::data::Inspection,
         "data-bench" => c::data::BenchReport,
         "data-convert" => c::data::Converted,
@@ -30,7 +31,9 @@ pub fn all() -> Vec<(String, Value)> {
     };
     all.push(("job".into(), crate::job::docs::schema()));
     let run = plimsoll_run::schemas();
-    all.extend(run.into_iter().map(|(file, schema)| (file.trim_end_matches(".schema.json").to_owned(), schema.to_value())));
+    all.extend(
+        run.into_iter().map(|(file, schema)| (file.trim_end_matches(".schema.json").to_owned(), schema.to_value())),
+    );
     all
 }
 

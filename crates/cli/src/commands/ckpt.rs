@@ -29,7 +29,9 @@ pub struct List {
 
 /// Read checkpoints whole and say whether they are sound. Exit code 8 when one is not.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  plimsoll ckpt verify runs/tabular\n  plimsoll ckpt verify runs/tabular/checkpoints/step-000000000100.safetensors")]
+#[command(
+    after_help = "Examples:\n  plimsoll ckpt verify runs/tabular\n  plimsoll ckpt verify runs/tabular/checkpoints/step-000000000100.safetensors"
+)]
 pub struct Verify {
     /// The run directory, a folder of checkpoints, or one of them.
     run: PathBuf,

@@ -57,7 +57,9 @@ pub struct Convert {
 
 /// How fast data is read, shuffled and batched.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  plimsoll data bench train.npy --batch-size 256 --shuffle\n  plimsoll data bench people.csv --memory-limit 16MiB")]
+#[command(
+    after_help = "Examples:\n  plimsoll data bench train.npy --batch-size 256 --shuffle\n  plimsoll data bench people.csv --memory-limit 16MiB"
+)]
 pub struct BenchOptions {
     /// The files.
     #[arg(required = true)]
@@ -275,7 +277,10 @@ fn inspect(options: &Inspect, out: &Out) -> Outcome {
         None => out.data("a stream of elements of different sizes: a complete shuffle goes through a file on disk"),
     }
     let width = found.columns.iter().map(|c| c.name.len()).max().unwrap_or(0).max(6);
-    out.data(format!("\n{:<width$}  {:<8} {:<12} {:>12} {:>12} {:>12} {:>8}  values", "column", "type", "shape", "min", "mean", "max", "missing"));
+    out.data(format!(
+        "\n{:<width$}  {:<8} {:<12} {:>12} {:>12} {:>12} {:>8}  values",
+        "column", "type", "shape", "min", "mean", "max", "missing"
+    ));
     for c in &found.columns {
         let shape: Vec<String> = c.shape.iter().map(|d| d.map_or("?".into(), |d| d.to_string())).collect();
         let number = |v: Option<f64>| v.map_or(String::new(), crate::progress::short);

@@ -73,7 +73,8 @@ pub fn run(options: &Options, out: &Out) -> Outcome {
     if let Some(free) = super::doctor::free_space(directory)
         && free < needed.0 + (1 << 30)
     {
-        let title = format!("{} has {} left; the demo wants {needed} for data and some more", directory.display(), Bytes(free));
+        let title =
+            format!("{} has {} left; the demo wants {needed} for data and some more", directory.display(), Bytes(free));
         return Err(Diagnostic::new(Code::Disk, title).note("do", "--data-size 128MiB, or --directory DIRECTORY"));
     }
     let start = Instant::now();
@@ -86,7 +87,8 @@ pub fn run(options: &Options, out: &Out) -> Outcome {
     let text = job(options);
     std::fs::write(&path, &text).map_err(|e| disk(&path, e))?;
     let outcome = Job::load(&path, &overrides(options)?).and_then(Session::open).and_then(|mut session| {
-        let forecast = session.trainer.forecast(&session.training.clone(), None, None).map_err(|e| session.error(&e))?;
+        let forecast =
+            session.trainer.forecast(&session.training.clone(), None, None).map_err(|e| session.error(&e))?;
         out.talk(format!(
             "the data has {needed}; without a limit the model would take {}, the limit is {}, the plan {}",
             forecast.unlimited,

@@ -260,9 +260,11 @@ fn words(found: &Doctor, out: &Out) -> String {
     );
     for (i, limit) in found.limits.iter().enumerate() {
         let head = if i == 0 { "limits" } else { "" };
-        let usable = if limit.usable == limit.value { String::new() } else { format!("   {} usable", size(limit.usable)) };
+        let usable =
+            if limit.usable == limit.value { String::new() } else { format!("   {} usable", size(limit.usable)) };
         let mark = if limit.binds { out.paint("1;32", "   <- binds") } else { String::new() };
-        let _ = writeln!(text, "{head:<10} {:<12} {:>12}{mark}   {}{usable}", limit.source, size(limit.value), limit.place);
+        let _ =
+            writeln!(text, "{head:<10} {:<12} {:>12}{mark}   {}{usable}", limit.source, size(limit.value), limit.place);
     }
     let named = |source: Source| found.limits.iter().any(|l| l.source == source.to_string());
     let mut absent = Vec::new();
@@ -313,7 +315,10 @@ fn words(found: &Doctor, out: &Out) -> String {
             let _ = writeln!(
                 text,
                 "{}",
-                out.paint("1", &format!("-> largest limit you can promise here: {} (--memory-limit {mib}MiB)", size(limit)))
+                out.paint(
+                    "1",
+                    &format!("-> largest limit you can promise here: {} (--memory-limit {mib}MiB)", size(limit))
+                )
             );
         }
         None => text += "-> nothing limits memory here\n",

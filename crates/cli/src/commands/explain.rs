@@ -32,7 +32,9 @@ pub fn run(options: &Options, out: &Out) -> Outcome {
         false => out.data(text.trim_end()),
     };
     match options.what.as_deref() {
-        None => Code::ALL.iter().for_each(|code| give(Some(*code), &format!("{code}  exit {}  {}", code.exit(), code.what()))),
+        None => Code::ALL
+            .iter()
+            .for_each(|code| give(Some(*code), &format!("{code}  exit {}  {}", code.exit(), code.what()))),
         Some("jobs") => give(None, &crate::job::docs::page()),
         Some(word) => {
             let Some(code) = Code::ALL.iter().find(|code| code.name().eq_ignore_ascii_case(word)) else {

@@ -56,7 +56,8 @@ pub fn run(options: &Options, out: &Out) -> Outcome {
         None => names.last().copied().unwrap_or_default().to_owned(),
         Some(label) if names.contains(&label.as_str()) => label.clone(),
         Some(label) => {
-            let hint = nearest(label, names.iter().copied()).map_or(String::new(), |n| format!("; did you mean '{n}'?"));
+            let hint =
+                nearest(label, names.iter().copied()).map_or(String::new(), |n| format!("; did you mean '{n}'?"));
             let title = format!("{} has no column '{label}'{hint}", options.data.display());
             return Err(Diagnostic::new(Code::WrongValue, title).note("names", names.join(", ")));
         }
@@ -67,8 +68,7 @@ pub fn run(options: &Options, out: &Out) -> Outcome {
         kind == "bytes" && distinct.is_none_or(|n| n > 50 && n as u64 > rows / 10)
     };
     let others = || columns.iter().filter(|(n, ..)| *n != label);
-    let features: Vec<String> =
-        others().filter(|(_, k, d, _)| !useless(k, *d)).map(|(n, ..)| n.clone()).collect();
+    let features: Vec<String> = others().filter(|(_, k, d, _)| !useless(k, *d)).map(|(n, ..)| n.clone()).collect();
     let left_out: Vec<String> = others().filter(|(_, k, d, _)| useless(k, *d)).map(|(n, ..)| n.clone()).collect();
     if features.is_empty() && options.window.is_none() {
         let title = format!("{} has no columns to predict '{label}' from", options.data.display());

@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod eval;
 pub mod explain;
 pub mod init;
+pub mod pictures;
 pub mod plan;
 pub mod predict;
 pub mod schema;

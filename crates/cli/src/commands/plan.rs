@@ -8,12 +8,13 @@ use crate::job::Session;
 use crate::out::Out;
 use crate::text::{count, grouped, kib_up, mib, seconds};
 use clap::Args;
+use plimsoll::Bytes;
 use plimsoll::trace::Role;
 use plimsoll::trainer::{Forecast, SweepPoint};
-use plimsoll_run::{BufferKind, PlanPicture, PlanSource};
+use plimsoll_run::{AccountLine, BufferKind, PlanPicture, PlanSource, Sweep};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What a job takes, byte by byte, before anything runs.
 ///
@@ -25,7 +26,7 @@ use std::path::PathBuf;
 Examples:
   plimsoll plan examples/images.toml --memory-limit 64MiB
   plimsoll plan job.toml --sweep              limit against time, as table and curve
-  plimsoll plan job.toml --sweep --svg curve.svg
+  plimsoll plan job.toml --sweep --svg curve.svg --html plan.html
   plimsoll plan job.toml --json | jq .smallest_limit")]
 pub struct Options {
     #[command(flatten)]
@@ -39,12 +40,15 @@ pub struct Options {
     /// The curve as a picture.
     #[arg(long, value_name = "FILE", requires = "sweep")]
     pub svg: Option<PathBuf>,
+    /// The plan as a page to look at: the arena over a step, the limit across the top.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 impl Options {
     /// The plan alone.
     pub fn of(job: JobOptions) -> Options {
-        Options { job, sweep: false, points: 12, svg: None }
+        Options { job, sweep: false, points: 12, svg: None, html: None }
     }
 }
 
@@ -160,16 +164,61 @@ pub fn show(mut session: Session, options: &Options, out: &Out) -> Outcome {
         false => None,
     };
     let report = report(&session, &forecast, points.as_deref());
-    if let (Some(path), Some(points)) = (&options.svg, &report.sweep) {
-        std::fs::write(path, svg(points, report.memory_limit, &report.job))
-            .map_err(|e| Diagnostic::new(Code::Disk, format!("{}: {e}", path.display())))?;
+    let sweep = points.as_deref().map(|points| Sweep::of(&report.job, points));
+    if let (Some(path), Some(sweep)) = (&options.svg, &sweep) {
+        write(path, &plimsoll_report::sweep_svg(sweep))?;
         out.talk(format!("curve: {}", path.display()));
+    }
+    if let Some(path) = &options.html {
+        write(path, &page(&session, &forecast, &report, sweep.as_ref())?)?;
+        out.talk(format!("page: {}", path.display()));
     }
     match out.json {
         true => out.json_page(&report),
         false => out.data(words(&report, &session, &forecast, out).trim_end()),
     }
     Ok(0)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Diagnostic> {
+    std::fs::write(path, text).map_err(|e| Diagnostic::new(Code::Disk, format!("{}: {e}", path.display())))
+}
+
+/// The picture of the plan as a page.
+fn page(
+    session: &Session,
+    forecast: &Forecast,
+    report: &PlanReport,
+    sweep: Option<&Sweep>,
+) -> Result<String, Diagnostic> {
+    let mut picture = PlanSource::new(&session.job.name, &forecast.plan).picture();
+    picture.limit = report.memory_limit;
+    picture.kept = Some((&forecast.kept).into());
+    let account = |(name, bytes): (&str, Bytes)| AccountLine { name: name.into(), held: bytes.0, peak: bytes.0 };
+    let fixed = &forecast.fixed;
+    picture.ledger = [
+        ("state", forecast.states),
+        ("arena", forecast.arena),
+        ("gemm", fixed.library),
+        ("runtime", fixed.runtime + forecast.plans),
+        ("results", fixed.results),
+        ("spill", forecast.spill),
+        ("input", fixed.input),
+        ("process", fixed.process + fixed.others),
+    ]
+    .map(account)
+    .into();
+    for state in &mut picture.states {
+        state.role = match session.trainer.role_of(&state.name) {
+            Some(Role::Weight) => "weight",
+            Some(Role::Statistic) => "statistic",
+            Some(Role::Moment) => "moment",
+            Some(Role::Metric) => "metric",
+            None => "",
+        }
+        .into();
+    }
+    plimsoll_report::html_of_plan(&picture, sweep).map_err(|e| Diagnostic::new(Code::Other, e.to_string()))
 }
 
 fn report(session: &Session, forecast: &Forecast, points: Option<&[SweepPoint]>) -> PlanReport {
@@ -226,8 +275,12 @@ fn parts(session: &Session, forecast: &Forecast, picture: &PlanPicture) -> Vec<P
         let states = forecast.plan.state.iter().filter(|(name, ..)| session.trainer.role_of(name) == Some(role));
         states.map(|(_, _, ty)| ty.bytes() as u64).sum()
     };
-    let roles =
-        [(Role::Weight, "weights"), (Role::Moment, "optimizer state"), (Role::Statistic, "statistics"), (Role::Metric, "metrics")];
+    let roles = [
+        (Role::Weight, "weights"),
+        (Role::Moment, "optimizer state"),
+        (Role::Statistic, "statistics"),
+        (Role::Metric, "metrics"),
+    ];
     let mut states = 0;
     for (role, what) in roles {
         states += of_role(role);
@@ -311,7 +364,17 @@ fn words(report: &PlanReport, session: &Session, forecast: &Forecast, out: &Out)
             if forecast.kept.exact { "yes, bit for bit" } else { "up to rounding: the slices asked for are very fine" }
         );
     }
-    let _ = writeln!(text, "\n{}", bold(&format!("where the {} MiB go at the peak (op {} of {}, {})", mib(report.planned), report.peak_step, report.n_steps, report.peak_op)));
+    let _ = writeln!(
+        text,
+        "\n{}",
+        bold(&format!(
+            "where the {} MiB go at the peak (op {} of {}, {})",
+            mib(report.planned),
+            report.peak_step,
+            report.n_steps,
+            report.peak_op
+        ))
+    );
     let whole = report.planned.max(1) as f64;
     for part in &report.parts {
         let share = part.bytes as f64 / whole;
@@ -327,7 +390,7 @@ fn words(report: &PlanReport, session: &Session, forecast: &Forecast, out: &Out)
         text,
         "\nsmallest limit that works: {} MiB   (--memory-limit {})",
         mib(report.smallest_limit),
-        kib_up(plimsoll::Bytes(report.smallest_limit))
+        kib_up(Bytes(report.smallest_limit))
     );
     match &report.sweep {
         Some(points) => text += &sweep_words(points, out),
@@ -446,74 +509,4 @@ fn braille(points: &[Point], out: &Out) -> String {
     text += &format!("{:>10} └{}\n", "", "─".repeat(WIDTH));
     let (a, b) = (format!("{} MiB", mib(first.memory_limit)), format!("{} MiB", mib(last.memory_limit)));
     text + &format!("{:>12}{a}{:>width$}\n", "", b, width = WIDTH.saturating_sub(a.len()))
-}
-
-/// The curve as a picture of its own.
-fn svg(points: &[Point], limit: Option<u64>, title: &str) -> String {
-    use std::fmt::Write as _;
-    let (width, height, left, bottom, top, right) = (720.0, 400.0, 70.0, 50.0, 40.0, 20.0);
-    let (Some(first), Some(last)) = (points.first(), points.last()) else { return String::new() };
-    let most = points.iter().map(|p| p.seconds).fold(0.0, f64::max).max(1e-12);
-    let (x0, x1) = ((first.memory_limit as f64).ln(), (last.memory_limit as f64).ln());
-    let x_of = |bytes: u64| left + ((bytes as f64).ln() - x0) / (x1 - x0).max(1e-12) * (width - left - right);
-    let y_of = |s: f64| height - bottom - s / (1.1 * most) * (height - bottom - top);
-    let escape = |s: &str| s.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;");
-    let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <title>{t}: memory limit against time of a step</title>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{left}\" y=\"24\" font-size=\"15\">{t}: memory limit against time of a step</text>",
-        t = escape(title)
-    );
-    for i in 0..=4 {
-        let s = 1.1 * most * i as f64 / 4.0;
-        let y = y_of(s);
-        let _ = writeln!(
-            text,
-            "<line x1=\"{left}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"#ddd\"/>\
-             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            width - right,
-            left - 8.0,
-            y + 4.0,
-            seconds(s)
-        );
-    }
-    if let Some(limit) = limit.filter(|l| (first.memory_limit..=last.memory_limit).contains(l)) {
-        let x = x_of(limit);
-        let _ = writeln!(
-            text,
-            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top}\" y2=\"{}\" stroke=\"#c00\" stroke-dasharray=\"5 4\"/>\
-             <text x=\"{:.1}\" y=\"{}\" fill=\"#c00\">limit {} MiB</text>",
-            height - bottom,
-            x + 5.0,
-            top + 12.0,
-            mib(limit)
-        );
-    }
-    let line: Vec<String> =
-        points.iter().map(|p| format!("{:.1},{:.1}", x_of(p.memory_limit), y_of(p.seconds))).collect();
-    let _ = writeln!(text, "<polyline points=\"{}\" fill=\"none\" stroke=\"#06c\" stroke-width=\"2\"/>", line.join(" "));
-    for point in points {
-        let radius = if point.knee { 6 } else { 3 };
-        let _ = writeln!(
-            text,
-            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius}\" fill=\"#06c\"><title>{} MiB: {}, {:+.0} %: {}</title></circle>",
-            x_of(point.memory_limit),
-            y_of(point.seconds),
-            mib(point.memory_limit),
-            seconds(point.seconds),
-            100.0 * point.slower,
-            escape(&point.text)
-        );
-    }
-    let _ = writeln!(
-        text,
-        "<text x=\"{left}\" y=\"{b}\">{} MiB</text><text x=\"{}\" y=\"{b}\" text-anchor=\"end\">{} MiB</text>\n</svg>",
-        mib(first.memory_limit),
-        width - right,
-        mib(last.memory_limit),
-        b = height - bottom + 20.0
-    );
-    text
 }

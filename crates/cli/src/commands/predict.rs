@@ -93,8 +93,9 @@ pub fn run(options: &Options, out: &Out) -> Outcome {
         }
     }
     match &options.output {
-        Some(path) => std::fs::write(path, text)
-            .map_err(|e| Diagnostic::new(Code::Disk, format!("{}: {e}", path.display())))?,
+        Some(path) => {
+            std::fs::write(path, text).map_err(|e| Diagnostic::new(Code::Disk, format!("{}: {e}", path.display())))?
+        }
         None => out.data(text.trim_end()),
     }
     Ok(0)
@@ -125,11 +126,16 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    fn of(target: Option<&TargetInfo>, fitted: &'a Fitted, data: &crate::job::data::DataTable, result: &Tensor) -> Shown<'a> {
+    fn of(
+        target: Option<&TargetInfo>,
+        fitted: &'a Fitted,
+        data: &crate::job::data::DataTable,
+        result: &Tensor,
+    ) -> Shown<'a> {
         let rows = result.shape().dims().first().copied().unwrap_or(0);
         let values = result.to_f64();
         let units = values.len() / rows.max(1);
-        let column = target.and_then(|t| label_column(t, data, fitted));
+        let column = target.and_then(|t| label_column(t, fitted));
         let classes = target.and_then(|t| t.classes).filter(|&n| fitted.alphabet.is_none() && n == units).map(|n| {
             let names = column.and_then(|c| c.categories.clone());
             names.unwrap_or_else(|| (0..n).map(|i| i.to_string()).collect())
@@ -166,8 +172,7 @@ impl<'a> Shown<'a> {
     /// The most likely bytes at every place of a window.
     fn text(&self, row: &[f64]) -> Option<String> {
         let alphabet = self.alphabet?;
-        let bytes: Vec<u8> =
-            row.chunks(alphabet.len()).map(|scores| alphabet[Shown::best(scores)]).collect();
+        let bytes: Vec<u8> = row.chunks(alphabet.len()).map(|scores| alphabet[Shown::best(scores)]).collect();
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -220,17 +225,9 @@ impl<'a> Shown<'a> {
 }
 
 /// What was learned about the column of a target.
-fn label_column<'a>(target: &TargetInfo, data: &crate::job::data::DataTable, fitted: &'a Fitted) -> Option<&'a ColumnFit> {
-    let name = match (&data.common.labels, &data.common.label) {
-        (Some(labels), _) => labels.0.iter().find(|(n, _)| *n == target.name).map(|(_, c)| c.clone()),
-        (None, Some(label)) => Some(label.value.clone()),
-        (None, None) => None,
-    };
-    match name {
-        Some(name) => fitted.column(&name),
-        // Without a name the label is the last column; of those that were looked at it comes last.
-        None => fitted.columns.last(),
-    }
+fn label_column<'a>(target: &TargetInfo, fitted: &'a Fitted) -> Option<&'a ColumnFit> {
+    let (_, column) = fitted.roles.labels.iter().find(|(name, _)| *name == target.name)?;
+    fitted.column(column)
 }
 
 /// A field of a CSV file.

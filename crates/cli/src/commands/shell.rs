@@ -46,9 +46,7 @@ pub fn man(options: &Man, out: &Out) -> Outcome {
     let command = crate::Cli::command();
     let page = |command: clap::Command| -> Result<Vec<u8>, Diagnostic> {
         let mut text = Vec::new();
-        clap_mangen::Man::new(command)
-            .render(&mut text)
-            .map_err(|e| Diagnostic::new(Code::Other, e.to_string()))?;
+        clap_mangen::Man::new(command).render(&mut text).map_err(|e| Diagnostic::new(Code::Other, e.to_string()))?;
         Ok(text)
     };
     let Some(folder) = &options.output else {

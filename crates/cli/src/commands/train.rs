@@ -9,11 +9,14 @@ use crate::job::{Direction, JobTable};
 use crate::out::Out;
 use crate::progress::{Progress, TrainLine, figures};
 use clap::Args;
-use plimsoll::callbacks::{Better, Callback, Checkpoint, EarlyStopping, ReduceOnPlateau, Training};
+use plimsoll::callbacks::{Better, Callback, Checkpoint, EarlyStopping, Logs, ReduceOnPlateau, Training};
 use plimsoll::trainer::{Fit, History};
 use plimsoll::{Error, measure};
 use plimsoll_run::{EventKind, RunLog};
+use std::cell::Cell;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Train a job inside its memory limit.
@@ -72,7 +75,9 @@ impl RunFiles {
         };
         gone(std::fs::remove_dir_all(self.checkpoints()))?;
         gone(std::fs::remove_dir_all(self.folder.join("tensorboard")))?;
-        for file in ["log.jsonl", "plan.json", "times.json", "sweep.json", "trace.json", "weights.safetensors", "report.html"] {
+        for file in
+            ["log.jsonl", "plan.json", "times.json", "sweep.json", "trace.json", "weights.safetensors", "report.html"]
+        {
             gone(std::fs::remove_file(self.folder.join(file)))?;
         }
         Ok(())
@@ -112,7 +117,8 @@ pub fn train(mut session: Session, fresh: bool, log_every: Option<Duration>, out
     if session.job.table.training.tensorboard {
         log = log.tensorboard(files.folder.join("tensorboard")).map_err(run_error)?;
     }
-    let result = fit(&mut session, &files, &log, log_every, out);
+    let reached = Rc::new(Cell::new(None));
+    let result = fit(&mut session, &files, &log, log_every, &reached, out);
     let history = match result {
         Ok(history) => history,
         Err(error) => {
@@ -129,7 +135,13 @@ pub fn train(mut session: Session, fresh: bool, log_every: Option<Duration>, out
     if session.job.table.training.trace {
         write_trace(&session, &files)?;
     }
-    finish(&session, &files, &history, out)
+    let code = finish(&session, &files, &history, reached.get(), out)?;
+    // The page is made when the arena is gone: it takes no more than training did.
+    drop(session);
+    let page = files.folder.join("report.html");
+    super::pictures::write_page(&files.folder, &page)?;
+    out.talk(format!("report: {}", page.display()));
+    Ok(code)
 }
 
 fn fit(
@@ -137,6 +149,7 @@ fn fit(
     files: &RunFiles,
     log: &RunLog,
     log_every: Option<Duration>,
+    reached: &Rc<Cell<Option<usize>>>,
     out: &Out,
 ) -> Result<History, Error> {
     let table = &session.job.table;
@@ -154,7 +167,12 @@ fn fit(
         None => Checkpoint::every_epochs(files.checkpoints(), checkpoint.every_epochs),
     };
     fit = fit.callback(saver.keep(checkpoint.keep)).callback(log.clone());
-    fit = fit.callback(Begin { out: *out, job: session.job.name.clone(), run: files.folder.display().to_string() });
+    fit = fit.callback(Begin {
+        out: *out,
+        job: session.job.name.clone(),
+        run: files.folder.display().to_string(),
+        reached: reached.clone(),
+    });
     fit = fit.callback(Progress::new(out, log_every));
     session.trainer.fit(&session.training, fit)
 }
@@ -185,6 +203,8 @@ struct Begin {
     out: Out,
     job: String,
     run: String,
+    /// Epochs done in all, once one is.
+    reached: Rc<Cell<Option<usize>>>,
 }
 
 impl Callback for Begin {
@@ -212,6 +232,11 @@ impl Callback for Begin {
         }
         Ok(())
     }
+
+    fn on_epoch_end(&mut self, _: &mut dyn Training, epoch: usize, _: &Logs) -> Result<ControlFlow<()>, Error> {
+        self.reached.set(Some(epoch + 1));
+        Ok(ControlFlow::Continue(()))
+    }
 }
 
 /// The picture of a step for Perfetto.
@@ -224,10 +249,10 @@ fn write_trace(session: &Session, files: &RunFiles) -> Result<(), Diagnostic> {
     plimsoll_run::trace::write(&plan, None, std::io::BufWriter::new(file)).map_err(|e| bad(e.to_string()))
 }
 
-fn finish(session: &Session, files: &RunFiles, history: &History, out: &Out) -> Outcome {
+fn finish(session: &Session, files: &RunFiles, history: &History, reached: Option<usize>, out: &Out) -> Outcome {
     let names: Vec<&str> = history.names().collect();
     let last: Vec<(&str, f64)> = names.iter().filter_map(|n| Some((*n, history.last(n)?))).collect();
-    let done = names.first().is_none_or(|n| history.get(n).map_or(0, <[f64]>::len) == session.job.table.training.epochs);
+    let done = reached.is_none_or(|epochs| epochs == session.job.table.training.epochs);
     let reason = match (history.interrupted, done) {
         (true, _) => "interrupted",
         (false, true) => "done",

@@ -43,7 +43,9 @@ pub fn run(_: &Options, out: &Out) -> Outcome {
     };
     match out.json {
         true => out.json_line(&version),
-        false => out.data(format!("plimsoll {} ({}; {})", version.version, version.target, version.features.join(", "))),
+        false => {
+            out.data(format!("plimsoll {} ({}; {})", version.version, version.target, version.features.join(", ")))
+        }
     }
     Ok(0)
 }

@@ -17,7 +17,10 @@ pub fn page() -> String {
         }
     }
     let layers = LayerKind::table().expect("a table");
-    let _ = writeln!(out, "\n## Layers\n\nNames, defaults and layouts are Keras's: images are `[height, width, channels]`.");
+    let _ = writeln!(
+        out,
+        "\n## Layers\n\nNames, defaults and layouts are Keras's: images are `[height, width, channels]`."
+    );
     section(&mut out, 2, "", &layers, "layer");
     out
 }

@@ -807,7 +807,10 @@ pub fn positions(name: Option<&str>) -> l::Function {
     let layer = l::Function::new(|t, inputs| {
         let shape = t.shape(inputs[0]);
         if shape.rank() != 3 {
-            return Err(plimsoll::Error::config("position_embedding", format!("takes [batch, positions, width], got {shape}")));
+            return Err(plimsoll::Error::config(
+                "position_embedding",
+                format!("takes [batch, positions, width], got {shape}"),
+            ));
         }
         let table = t.weight("embeddings", [shape[1], shape[2]], Initializer::Normal { std: 0.02 })?;
         Ok(t.add(inputs[0], table)?)
@@ -821,7 +824,8 @@ mod tests {
     use crate::diagnostic::Origin;
 
     fn layer(text: &str) -> LayerTable {
-        LayerTable::read(&Node::parse_value(text, &Origin::Flag(text.into()))).unwrap_or_else(|e| panic!("{}", e.render(false)))
+        LayerTable::read(&Node::parse_value(text, &Origin::Flag(text.into())))
+            .unwrap_or_else(|e| panic!("{}", e.render(false)))
     }
 
     /// Required settings of each layer, so that the smallest table of every kind can be written.
@@ -866,7 +870,8 @@ mod tests {
             let (_, outputs) = model.trace(&mut trace, 2).unwrap();
             trace.output("y", outputs[0]);
             let graph = trace.finish().to_string();
-            let variables: Vec<String> = variables.iter().map(|v| format!("{} {} {:?}", v.name, v.ty, v.init)).collect();
+            let variables: Vec<String> =
+                variables.iter().map(|v| format!("{} {} {:?}", v.name, v.ty, v.init)).collect();
             (graph, variables)
         };
         let image: &[usize] = &[8, 8, 4];
@@ -883,7 +888,10 @@ mod tests {
         assert_eq!(graph(t(&smallest("lstm")), &[4, 3]), graph(Arc::new(l::LSTM::new(2)), &[4, 3]));
         assert_eq!(graph(t(&smallest("gru")), &[4, 3]), graph(Arc::new(l::GRU::new(2)), &[4, 3]));
         assert_eq!(graph(t(&smallest("simple_rnn")), &[4, 3]), graph(Arc::new(l::SimpleRNN::new(2)), &[4, 3]));
-        assert_eq!(graph(t(&smallest("bidirectional")), &[4, 3]), graph(Arc::new(l::Bidirectional::new(l::LSTM::new(2))), &[4, 3]));
+        assert_eq!(
+            graph(t(&smallest("bidirectional")), &[4, 3]),
+            graph(Arc::new(l::Bidirectional::new(l::LSTM::new(2))), &[4, 3])
+        );
         assert_eq!(graph(t("\"zero_padding2d\""), image), graph(Arc::new(l::ZeroPadding2D::new(1)), image));
         assert_eq!(graph(t("\"up_sampling2d\""), image), graph(Arc::new(l::UpSampling2D::new(2)), image));
     }

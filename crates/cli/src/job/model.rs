@@ -174,15 +174,11 @@ impl ModelTable {
             ModelTable::Gpt(s) => s.build(chain(info, origin)?, info, origin)?,
             ModelTable::Lstm(s) => s.build(chain(info, origin)?, one_target(info, origin)?, info),
         };
-        check(&built).map_err(|e| Diagnostic::new(Code::BadModel, e.to_string()).at(origin, "the model is described here"))?;
+        check(&built)
+            .map_err(|e| Diagnostic::new(Code::BadModel, e.to_string()).at(origin, "the model is described here"))?;
         let target = &info.targets[0];
-        let output = Output {
-            name: "output".into(),
-            loss: target.usual_loss(),
-            logits: true,
-            weight: 1.0,
-            metrics: Vec::new(),
-        };
+        let output =
+            Output { name: "output".into(), loss: target.usual_loss(), logits: true, weight: 1.0, metrics: Vec::new() };
         Ok(Built { model: built, outputs: vec![output] })
     }
 }
@@ -378,7 +374,8 @@ impl Layers {
             let target = target.or(if self.outputs.len() == 1 { info.targets.first() } else { None });
             let Some(target) = target else {
                 let there: Vec<&str> = info.targets.iter().map(|t| t.name.as_str()).collect();
-                let title = format!("there are no labels for output '{}'; the data has: {}", table.name, there.join(", "));
+                let title =
+                    format!("there are no labels for output '{}'; the data has: {}", table.name, there.join(", "));
                 return Err(wrong_value(&table.from.origin, title, "name them in [data.labels]"));
             };
             let made_by = places.iter().position(|(n, _)| n == table.from.as_str()).expect("found above");

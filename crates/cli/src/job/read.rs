@@ -493,7 +493,8 @@ impl Read for Limit {
             Value::Integer(n) => n.to_string(),
             _ => return Err(wrong_type(node, "an amount of memory such as \"512MiB\"")),
         };
-        text.parse().map_err(|e| wrong_value(&node.origin, format!("{e}"), "such as \"512MiB\", \"2GB\", \"50%\" or \"none\""))
+        text.parse()
+            .map_err(|e| wrong_value(&node.origin, format!("{e}"), "such as \"512MiB\", \"2GB\", \"50%\" or \"none\""))
     }
     fn takes() -> String {
         "amount of memory: `\"512MiB\"`, `\"2GB\"`, `\"50%\"` (of what the host allows), `\"none\"`, or a number of bytes".into()

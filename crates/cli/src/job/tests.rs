@@ -21,7 +21,10 @@ fn the_page_is_that_of_the_code() {
         std::fs::write(path, &made).unwrap();
     }
     let written = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(written == made, "docs/jobs.md is not that of the code: run the tests with UPDATE_DOCS=1 and look at the change");
+    assert!(
+        written == made,
+        "docs/jobs.md is not that of the code: run the tests with UPDATE_DOCS=1 and look at the change"
+    );
 }
 
 /// A value that a key takes, as TOML.
@@ -71,10 +74,9 @@ fn braces(doc: &TableDoc) -> String {
 fn every_key(doc: &TableDoc, wrap: &dyn Fn(&str) -> String, seen: &mut usize) {
     let members: Vec<(Option<(&str, &str)>, Vec<FieldDoc>, Vec<FieldDoc>)> = match &doc.choices {
         None => vec![(None, Vec::new(), doc.fields.clone())],
-        Some((tag, choices)) => choices
-            .iter()
-            .map(|(word, c)| (Some((*tag, *word)), doc.fields[1..].to_vec(), c.fields.clone()))
-            .collect(),
+        Some((tag, choices)) => {
+            choices.iter().map(|(word, c)| (Some((*tag, *word)), doc.fields[1..].to_vec(), c.fields.clone())).collect()
+        }
     };
     for (tag, common, own) in members {
         for field in common.iter().chain(&own) {
@@ -108,7 +110,8 @@ fn every_documented_key_parses() {
         every_key(&doc, &wrap, &mut seen);
         for inner in doc.fields.iter().filter_map(|f| (f.table)().map(|t| (f.name, t))) {
             let wrap_inner = |text: &str| {
-                let tag = doc.choices.as_ref().map(|(tag, choices)| format!("{tag} = \"{}\", ", smallest_name(choices)));
+                let tag =
+                    doc.choices.as_ref().map(|(tag, choices)| format!("{tag} = \"{}\", ", smallest_name(choices)));
                 wrap(&format!("{{ {}{} = {text} }}", tag.unwrap_or_default(), inner.0))
             };
             // A union of names reads tables too; lists read them as items.
@@ -140,9 +143,9 @@ fn examples_in_the_documentation_parse() {
 #[test]
 fn flags_win_over_variables_and_those_over_the_file() {
     let text = format!("{BASE}[training]\nepochs = 3\nbatch_size = 8\nseed = 1\n");
-    let variables = pairs(&[("PLIMSOLL_TRAINING_EPOCHS", "4"), ("PLIMSOLL_TRAINING_SEED", "5"), ("PLIMSOLL_OTHER", "x")]);
-    let flags =
-        [Override { path: "training.epochs".into(), value: "6".into(), flag: "--epochs 6".into() }];
+    let variables =
+        pairs(&[("PLIMSOLL_TRAINING_EPOCHS", "4"), ("PLIMSOLL_TRAINING_SEED", "5"), ("PLIMSOLL_OTHER", "x")]);
+    let flags = [Override { path: "training.epochs".into(), value: "6".into(), flag: "--epochs 6".into() }];
     let job = Job::from_text("job.toml", text, Path::new("job.toml"), variables, &flags).unwrap();
     let training = &job.table.training;
     assert_eq!((training.epochs, *training.batch_size, training.seed), (6, 8, 5));
@@ -183,7 +186,12 @@ fn mistakes_are_shown_at_their_place() {
         "E0203",
         &["the model gives 2 numbers, but the labels have 3 classes"],
     );
-    check("generate = \"blobs\"", "generate = \"blobs\"\nlabel = \"labl\"", "E0106", &["did you mean 'label'?", "job.toml:7:9"]);
+    check(
+        "generate = \"blobs\"",
+        "generate = \"blobs\"\nlabel = \"labl\"",
+        "E0106",
+        &["did you mean 'label'?", "job.toml:7:9"],
+    );
     check("epochs = 3", "loss = { loss = \"huber\", delat = 1 }", "E0103", &["did you mean 'delta'?", "job.toml:8:27"]);
     check("\"mlp\"", "\"gpt\"", "E0107", &["a gpt takes tokens"]);
 }

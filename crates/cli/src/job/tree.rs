@@ -68,10 +68,8 @@ impl Node {
             Value::Table(Table { mut entries }) if entries.len() == 1 => entries.pop(),
             _ => None,
         });
-        let mut node = parsed.map_or(
-            Node { value: Value::Text(text.to_owned()), origin: origin.clone() },
-            |entry| entry.node,
-        );
+        let mut node =
+            parsed.map_or(Node { value: Value::Text(text.to_owned()), origin: origin.clone() }, |entry| entry.node);
         node.set_origin(origin);
         node
     }
@@ -162,9 +160,9 @@ fn convert(source: &Arc<Source>, value: &DeValue<'_>, span: std::ops::Range<usiz
         },
         DeValue::Boolean(b) => Value::Bool(*b),
         DeValue::Datetime(_) => return wrong("no key takes a date; put it in quotes"),
-        DeValue::Array(items) => {
-            Value::Array(items.iter().map(|item| convert(source, item.get_ref(), item.span())).collect::<Result<_, _>>()?)
-        }
+        DeValue::Array(items) => Value::Array(
+            items.iter().map(|item| convert(source, item.get_ref(), item.span())).collect::<Result<_, _>>()?,
+        ),
         DeValue::Table(table) => {
             let mut entries = Vec::new();
             for (key, value) in table.iter() {

@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 /// What was learned from the training data; it goes with the weights.
 #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Fitted {
+    /// Which columns are inputs and which are labels.
+    pub roles: super::Roles,
     pub columns: Vec<ColumnFit>,
     /// For text: the bytes that occur.
     pub alphabet: Option<Vec<u8>>,
@@ -75,9 +77,7 @@ pub fn fit(
     let spec = rows.spec().map_err(|e| diagnose_data(&e, Some(&table.origin)))?;
     let common = &table.common;
     let mut columns = Vec::new();
-    for (name, role) in
-        features.iter().map(|n| (n, Role::Feature)).chain(labels.iter().map(|n| (n, Role::Label)))
-    {
+    for (name, role) in features.iter().map(|n| (n, Role::Feature)).chain(labels.iter().map(|n| (n, Role::Label))) {
         let component = &spec.components()[spec.find(name).expect("looked up before")];
         let numbers = matches!(component.kind, Kind::Number(_));
         let wanted = match role {
@@ -184,7 +184,14 @@ impl Column {
             let in_order = self.whole.iter().enumerate().all(|(i, &n)| i as i64 == n);
             let classes = match table.common.task {
                 Task::Classification if self.many => return Err(too_many("labels")),
-                Task::Classification => !self.whole.is_empty(),
+                Task::Classification if self.whole.is_empty() => {
+                    let title = format!("the labels in '{}' are numbers with fractions, not classes", self.name);
+                    let remedy = format!("columns = {{ {} = \"i64\" }}, or task = \"regression\"", self.name);
+                    return Err(Diagnostic::new(Code::BadData, title)
+                        .at(&table.origin, "the data is described here")
+                        .note("do", remedy));
+                }
+                Task::Classification => true,
                 _ => few && in_order,
             };
             if classes {

@@ -9,7 +9,7 @@ mod prepare;
 mod sources;
 
 pub use fit::{ColumnFit, Fitted, numbers};
-pub use prepare::{Prepared, ahead, prepare, prepare_with};
+pub use prepare::{Prepared, Roles, ahead, prepare, prepare_with};
 
 use super::read::{At, Fields, Map, OneOrMore, With, names, table, union};
 use crate::job::tree::{Node, Value};

@@ -31,7 +31,8 @@ pub fn prepare(table: &DataTable, folder: &Path, seed: u64, cache: &Path) -> Res
     if let (Some(classes), Some((_, label))) = (&source.classes, roles.labels.first()) {
         columns.push(super::ColumnFit { name: label.clone(), categories: Some(classes.clone()), ..Default::default() });
     }
-    let mut fitted = Fitted { columns, alphabet: source.alphabet.clone(), info: DataInfo::default() };
+    let mut fitted =
+        Fitted { columns, roles: roles.clone(), alphabet: source.alphabet.clone(), info: DataInfo::default() };
     let layout = Layout::new(table, &source, &roles, &fitted)?;
     fitted.info = layout.info();
     if let Some(files) = &table.common.validation_files {
@@ -65,11 +66,16 @@ pub fn prepare_with(
     labels: bool,
 ) -> Result<Dataset, Diagnostic> {
     let source = open(table, folder, instead, fitted.alphabet.as_deref())?;
-    let mut roles = Roles::of_fitted(table, &source, fitted)?;
+    let mut roles = fitted.roles.clone();
     if !labels {
         roles.labels.clear();
     }
-    let layout = Layout::new(table, &source, &roles, fitted)?;
+    roles.check(&source)?;
+    let mut layout = Layout::new(table, &source, &roles, fitted)?;
+    if let (Some(window), false) = (&mut layout.window, labels) {
+        // Nothing has to follow the last window.
+        window.1 = 0;
+    }
     Ok(Arc::new(layout).apply(&source.rows))
 }
 
@@ -98,10 +104,7 @@ fn split(table: &DataTable, source: &Source, seed: u64) -> Result<(Dataset, Opti
                 let mixed = (row.index() ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 ((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11) as f64 / (1u64 << 53) as f64
             };
-            (
-                rows.filter(move |row| Ok(belongs(row) >= part)),
-                Some(rows.filter(move |row| Ok(belongs(row) < part))),
-            )
+            (rows.filter(move |row| Ok(belongs(row) >= part)), Some(rows.filter(move |row| Ok(belongs(row) < part))))
         }
     })
 }
@@ -132,9 +135,10 @@ pub fn ahead(table: &DataTable, batches: Dataset) -> Dataset {
 }
 
 /// Which columns are inputs and which are labels: name and columns of each.
-struct Roles {
-    inputs: Vec<(String, Vec<String>)>,
-    labels: Vec<(String, String)>,
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct Roles {
+    pub inputs: Vec<(String, Vec<String>)>,
+    pub labels: Vec<(String, String)>,
 }
 
 impl Roles {
@@ -182,28 +186,15 @@ impl Roles {
         Ok(Roles { inputs, labels })
     }
 
-    /// As at training, whatever other columns a file has.
-    fn of_fitted(table: &DataTable, source: &Source, fitted: &Fitted) -> Result<Roles, Diagnostic> {
+    /// Says so when a file lacks a column of the training data.
+    fn check(&self, source: &Source) -> Result<(), Diagnostic> {
         let spec = source.rows.spec().map_err(|e| diagnose_data(&e, Some(&source.origin)))?;
-        let has_labels = table.common.label.as_ref().is_none_or(|l| spec.find(l).is_some());
-        if has_labels && spec.components().len() > 1 || table.common.window.is_some() {
-            return Roles::of(table, source);
+        let names: Vec<&str> = spec.components().iter().map(|c| c.name.as_str()).collect();
+        let all = self.all_features().into_iter().chain(self.all_labels());
+        match all.into_iter().find(|name| !names.contains(&name.as_str())) {
+            Some(name) => Err(no_column(&name, &names, &source.origin)),
+            None => Ok(()),
         }
-        let mut unlabelled = table.clone();
-        unlabelled.common.label = None;
-        let names: Vec<String> = spec.components().iter().map(|c| c.name.clone()).collect();
-        let inputs = match (&table.common.inputs, &table.common.features) {
-            (Some(inputs), _) => inputs.0.iter().map(|(name, columns)| (name.clone(), columns.0.clone())).collect(),
-            (None, Some(features)) => vec![("input".to_owned(), features.value.clone())],
-            (None, None) => vec![(fitted.info.inputs[0].name.clone(), names.clone())],
-        };
-        for column in inputs.iter().flat_map(|(_, columns)| columns) {
-            if !names.contains(column) {
-                let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                return Err(no_column(column, &names, &source.origin));
-            }
-        }
-        Ok(Roles { inputs, labels: Vec::new() })
     }
 
     fn all_features(&self) -> Vec<String> {
@@ -289,7 +280,13 @@ impl Layout {
                 (_, Task::Regression) => None,
                 _ => table.common.classes,
             };
-            labels.push(Part { name: name.clone(), shape: piece.shape.clone(), pieces: vec![piece], tokens: is_text, classes });
+            labels.push(Part {
+                name: name.clone(),
+                shape: piece.shape.clone(),
+                pieces: vec![piece],
+                tokens: is_text,
+                classes,
+            });
         }
         let window = table.common.window.as_ref().map(|w| (w.size, w.horizon, w.stride));
         if window.is_some_and(|(size, horizon, stride)| size == 0 || horizon == 0 || stride == 0) {
@@ -300,7 +297,9 @@ impl Layout {
 
     /// What a model has to know.
     fn info(&self) -> DataInfo {
-        let with = |rows: Option<usize>, shape: &[usize]| -> Vec<usize> { rows.into_iter().chain(shape.iter().copied()).collect() };
+        let with = |rows: Option<usize>, shape: &[usize]| -> Vec<usize> {
+            rows.into_iter().chain(shape.iter().copied()).collect()
+        };
         let size = self.window.map(|(size, ..)| size);
         let horizon = self.window.map(|(_, horizon, _)| horizon);
         let input = |p: &Part| InputInfo { name: p.name.clone(), tokens: p.tokens, shape: with(size, &p.shape) };
@@ -330,7 +329,8 @@ impl Layout {
         let Some((size, horizon, stride)) = self.window else { return rows };
         let mut components = Vec::new();
         let long = |n: usize, p: &Part| -> Vec<usize> { std::iter::once(n).chain(p.shape.iter().copied()).collect() };
-        components.extend(self.inputs.iter().map(|p| Component::new(input_component(&p.name), p.dtype(), &long(size, p))));
+        components
+            .extend(self.inputs.iter().map(|p| Component::new(input_component(&p.name), p.dtype(), &long(size, p))));
         components.extend(self.labels.iter().map(|p| Component::new(label_name(p), p.dtype(), &long(horizon, p))));
         let layout = self.clone();
         rows.window(size + horizon, stride, 1, true).map(components, move |row, out| {
@@ -470,18 +470,13 @@ fn scale_into(row: &Row<'_>, column: &str, shift: f64, scale: f64, out: &mut [f3
 }
 
 /// Where the values of a column stand among its categories.
-fn places(
-    row: &Row<'_>,
-    column: &str,
-    categories: &[String],
-    mut see: impl FnMut(usize, usize),
-) -> Result<(), Error> {
+fn places(row: &Row<'_>, column: &str, categories: &[String], mut see: impl FnMut(usize, usize)) -> Result<(), Error> {
     let find = |text: &str| {
         // Whole numbers are in the order of numbers, not of texts.
         let place = categories.binary_search_by(|c| c.as_str().cmp(text)).ok();
-        place.or_else(|| categories.iter().position(|c| c == text)).ok_or_else(|| {
-            Error::element(format!("column '{column}': '{text}' did not occur in the training data"))
-        })
+        place
+            .or_else(|| categories.iter().position(|c| c == text))
+            .ok_or_else(|| Error::element(format!("column '{column}': '{text}' did not occur in the training data")))
     };
     let component = &row.spec().components()[row.spec().find(column).unwrap_or(0)];
     if component.kind == Kind::Bytes {
@@ -497,4 +492,3 @@ fn places(
     }
     Ok(())
 }
-

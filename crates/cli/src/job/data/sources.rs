@@ -34,7 +34,12 @@ impl Source {
 ///
 /// # Errors
 /// When files are missing or not what they should be.
-pub fn open(table: &DataTable, folder: &Path, instead: Option<&[String]>, alphabet: Option<&[u8]>) -> Result<Source, Diagnostic> {
+pub fn open(
+    table: &DataTable,
+    folder: &Path,
+    instead: Option<&[String]>,
+    alphabet: Option<&[u8]>,
+) -> Result<Source, Diagnostic> {
     let list = |files: &At<OneOrMore<String>>| find_files(instead.unwrap_or(&files.0), &files.origin, folder);
     let named = |arrays: &At<Map<OneOrMore<String>>>| -> Result<Vec<(String, Files)>, Diagnostic> {
         // Other files stand for the first array; the labels are then not there.
@@ -137,7 +142,8 @@ fn find_files(patterns: &[String], origin: &Origin, folder: &Path) -> Result<Fil
             Some(found) if !found.paths().is_empty() => paths.extend(found.paths().iter().cloned()),
             _ => {
                 let title = format!("there is no file '{}'", path.display());
-                return Err(Diagnostic::new(Code::DataUnreadable, title).at(origin, "named here")
+                return Err(Diagnostic::new(Code::DataUnreadable, title)
+                    .at(origin, "named here")
                     .note("do", "paths are taken from the folder of the job file"));
             }
         }
@@ -218,8 +224,7 @@ fn windows(
     let n = (length - context as u64 - 1) / stride as u64 + 1;
     let mut tokens = [-1i32; 256];
     alphabet.iter().enumerate().for_each(|(i, &b)| tokens[b as usize] = i as i32);
-    let components =
-        [Component::new("input", DType::I32, &[context]), Component::new("label", DType::I32, &[context])];
+    let components = [Component::new("input", DType::I32, &[context]), Component::new("label", DType::I32, &[context])];
     let rows = Dataset::range(0, n as i64, 1).map(components, move |row, out| {
         let at = row.get::<i64>("value")?[0] as u64 * stride as u64;
         // Windows are short; a vector of their size is all that a thread holds.
@@ -237,4 +242,3 @@ fn windows(
     });
     Ok(Source { rows, alphabet: Some(alphabet), classes: None, origin: origin.clone() })
 }
-
