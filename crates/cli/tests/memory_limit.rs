@@ -1,87 +1,156 @@
-//! `demo --memory-limit`: the process stays below it as the kernel counts, or refuses before the first step.
+//! `--memory-limit`: the process stays below it as the kernel counts, or refuses before the first step.
 
-use std::process::{Command, Output};
+mod common;
 
-fn demo(limit: &str) -> Output {
-    let arguments = ["demo", "--epochs", "1", "--pictures", "1200", "--batch-size", "512", "--memory-limit", limit];
-    Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(arguments).output().expect("the binary runs")
+use common::*;
+use std::process::Output;
+
+/// A small job whose step needs some memory.
+fn job(folder: &Folder) -> String {
+    let text = "[model]\nlayers = [\n    { layer = \"conv2d\", filters = 16, kernel_size = 3, activation = \"relu\" },\n    \"max_pooling2d\",\n    \
+                { layer = \"conv2d\", filters = 32, kernel_size = 3, activation = \"relu\" },\n    \"flatten\",\n    { layer = \"dense\", units = 10 },\n]\n\
+                [data]\nformat = \"generated\"\ngenerate = { set = \"digits\", rows = 1024, size = 24 }\nclasses = 10\nnormalize = \"unit\"\n\
+                [training]\nepochs = 1\nbatch_size = 512\n";
+    folder.write("job.toml", text).to_str().unwrap().to_owned()
 }
 
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+fn train(path: &str, flags: &[&str]) -> Output {
+    plimsoll().args(["train", path, "--fresh"]).args(flags).output().expect("the command runs")
 }
 
-/// The number of KiB after some words.
-fn kib_after(text: &str, words: &str) -> u64 {
-    let rest = &text[text.find(words).unwrap_or_else(|| panic!("'{words}' stands in:\n{text}")) + words.len()..];
-    let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().unwrap_or_else(|_| panic!("a number follows '{words}' in:\n{text}"))
+/// The smallest limit that a refusal names, in KiB.
+fn smallest(output: &Output) -> u64 {
+    let text = stderr(output);
+    let rest = text.split("1. --memory-limit ").nth(1).unwrap_or_else(|| panic!("{text}"));
+    rest.split("KiB").next().unwrap().parse().unwrap_or_else(|_| panic!("{text}"))
+}
+
+/// What the kernel counted, from the last line of `--json`.
+fn peak_kib(output: &Output) -> u64 {
+    let text = stdout(output);
+    let end: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    end["peak"].as_u64().unwrap().div_ceil(1024)
 }
 
 #[test]
 fn what_is_refused_names_a_limit_that_is_kept() {
-    let refused = demo("4MiB");
+    let folder = Folder::new("refused");
+    let path = job(&folder);
+    let refused = train(&path, &["--memory-limit", "4MiB"]);
     let text = stderr(&refused);
     assert_eq!(refused.status.code(), Some(3), "{text}");
-    assert!(
-        text.contains("does not fit in 4 MiB") && text.contains("at the peak") && !text.contains("epoch 1"),
-        "{text}"
-    );
-    let smallest = kib_after(&text, "the smallest limit that would do is");
+    assert!(text.contains("error[E0301]: this training step does not fit in 4 MiB"), "{text}");
+    assert!(text.contains("nothing was run") && !text.contains("epoch="), "{text}");
 
-    // What a refusal names works, in another process.
-    let limit = smallest;
-    let kept = demo(&format!("{limit}KiB"));
-    let text = stderr(&kept);
-    assert_eq!(kept.status.code(), Some(0), "{text}");
-    let peak = kib_after(&text, "peak resident memory:");
-    assert!(peak <= limit, "{peak} KiB of {limit}:\n{text}");
-    let free = demo("1GiB");
-    assert_eq!(kept.stdout, free.stdout, "a limit changes no result");
+    // What a refusal names works, in another process; and the kernel agrees.
+    let limit = smallest(&refused);
+    let kept = ok(train(&path, &["--json", "--memory-limit", &format!("{limit}KiB")]));
+    let peak = peak_kib(&kept);
+    assert!(peak <= limit, "{peak} KiB of {limit}:\n{}", stderr(&kept));
+    let figures = |output: &Output| {
+        let lines = stdout(output);
+        let line = lines.lines().find(|l| l.contains("\"event\":\"epoch\"")).unwrap().to_owned();
+        serde_json::from_str::<serde_json::Value>(&line).unwrap()["figures"].clone()
+    };
+    let free = ok(train(&path, &["--json", "--memory-limit", "1GiB"]));
+    assert_eq!(figures(&kept), figures(&free), "a limit changes no result");
 }
 
 #[test]
-fn the_variable_counts_when_the_option_is_absent() {
-    let demo = |variable: &str, more: &[&str]| {
-        let arguments = ["demo", "--epochs", "1", "--pictures", "60"];
-        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-        command.args(arguments).args(more).env("PLIMSOLL_MEMORY_LIMIT", variable).output().expect("the binary runs")
+fn the_plan_says_what_training_takes() {
+    let folder = Folder::new("plan");
+    let path = job(&folder);
+    let plan = |flags: &[&str]| -> serde_json::Value {
+        let output = ok(plimsoll().args(["plan", &path, "--json"]).args(flags).output().unwrap());
+        serde_json::from_str(&stdout(&output)).unwrap()
     };
-    let refused = demo("3MiB", &[]);
-    assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
+    let wide = plan(&["--memory-limit", "1GiB"]);
+    let smallest = wide["smallest_limit"].as_u64().unwrap();
+    assert!(smallest < wide["unlimited"].as_u64().unwrap());
+    // A limit half way is planned within, and training takes no more.
+    let limit = (smallest + wide["unlimited"].as_u64().unwrap()) / 2;
+    let narrow = plan(&["--memory-limit", &limit.to_string()]);
+    let planned = narrow["planned"].as_u64().unwrap();
+    assert!(planned <= limit);
+    let parts: u64 = narrow["parts"].as_array().unwrap().iter().map(|p| p["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(parts, planned);
+    assert_ne!(narrow["kept"]["text"], "nothing had to be done");
+    let trained = ok(train(&path, &["--json", "--memory-limit", &limit.to_string()]));
+    assert!(peak_kib(&trained) * 1024 <= limit, "{}", stderr(&trained));
+    let begin: serde_json::Value = serde_json::from_str(stdout(&trained).lines().next().unwrap()).unwrap();
+    // The trainer's own ledger differs by what the process happens to hold.
+    let ledger = begin["planned"].as_u64().unwrap();
+    assert!(ledger.abs_diff(planned) < 4 << 20, "planned {planned}, in the ledger {ledger}");
+    let text = stdout(&ok(plimsoll().args(["plan", &path, "--sweep", "--points", "4"]).output().unwrap()));
     assert!(
-        stderr(&refused).contains("limited by   3 MiB (environment, PLIMSOLL_MEMORY_LIMIT)"),
-        "{}",
-        stderr(&refused)
+        text.contains("where the ") && text.contains("smallest limit that works") && text.contains("slower"),
+        "{text}"
     );
-    let option = demo("3MiB", &["--memory-limit", "50%"]);
-    assert_eq!(option.status.code(), Some(0), "{}", stderr(&option));
-    let bad = demo("lots", &[]);
-    assert_eq!(bad.status.code(), Some(1), "{}", stderr(&bad));
-    assert!(stderr(&bad).contains("PLIMSOLL_MEMORY_LIMIT") && stderr(&bad).contains("lots"), "{}", stderr(&bad));
+}
+
+#[test]
+fn the_variable_counts_when_the_flag_is_absent() {
+    let folder = Folder::new("variable");
+    let path = job(&folder);
+    let with = |variable: &str, flags: &[&str]| {
+        plimsoll()
+            .args(["train", &path, "--fresh"])
+            .args(flags)
+            .env("PLIMSOLL_MEMORY_LIMIT", variable)
+            .output()
+            .unwrap()
+    };
+    let refused = with("3MiB", &[]);
+    assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("environment PLIMSOLL_MEMORY_LIMIT=3MiB"), "{}", stderr(&refused));
+    ok(with("3MiB", &["--memory-limit", "50%"]));
+    let bad = with("lots", &[]);
+    assert_eq!(bad.status.code(), Some(4), "{}", stderr(&bad));
+    assert!(stderr(&bad).contains("PLIMSOLL_MEMORY_LIMIT=lots"), "{}", stderr(&bad));
 }
 
 #[test]
 fn every_technique_can_be_switched_off() {
-    let demo = |more: &[&str]| {
-        let arguments = ["demo", "--epochs", "1", "--pictures", "600", "--batch-size", "512", "--memory-limit"];
-        Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(arguments).args(more).output().expect("the binary runs")
-    };
-    let none = ["4MiB", "--no-split", "--no-recompute", "--no-spill"];
-    let refused = demo(&none);
+    let folder = Folder::new("techniques");
+    let path = job(&folder);
+    let none = ["--set", "limit.split=false", "--set", "limit.recompute=false", "--set", "limit.spill=false"];
+    let with = |limit: &str, more: &[&str]| train(&path, &[&["--memory-limit", limit], more].concat());
+    let refused = with("4MiB", &none);
+    assert!(stderr(&refused).contains("tried nothing"), "{}", stderr(&refused));
+    let plainly = smallest(&refused);
+    let at_best = smallest(&with("4MiB", &[]));
+    assert!(at_best < plainly, "{at_best} and {plainly}");
+    let between = format!("{}KiB", (at_best + plainly) / 2);
+    let refused = with(&between, &none);
     assert_eq!(refused.status.code(), Some(3));
-    let text = stderr(&refused);
-    assert!(text.contains("tried        nothing"), "{text}");
-    let plainly = kib_after(&text, "the smallest limit that would do is");
-    let all = demo(&["4MiB"]);
-    let smallest = kib_after(&stderr(&all), "the smallest limit that would do is");
-    assert!(smallest < plainly, "{smallest} and {plainly}");
-    // What needs a technique says so when it may not be used, and works when it may.
-    let between = format!("{}KiB", (smallest + plainly) / 2);
-    let refused = demo(&[&between, none[1], none[2], none[3]]);
-    assert_eq!(refused.status.code(), Some(3));
-    assert!(stderr(&refused).contains("or allowing slices of the batch"), "{}", stderr(&refused));
-    let kept = demo(&[&between]);
-    assert_eq!(kept.status.code(), Some(0), "{}", stderr(&kept));
+    assert!(stderr(&refused).contains("allowing slices of the batch"), "{}", stderr(&refused));
+    let kept = ok(with(&between, &[]));
     assert!(stderr(&kept).contains("to keep the limit: "), "{}", stderr(&kept));
+}
+
+#[test]
+fn the_demo_trains_on_more_data_than_its_limit() {
+    let folder = Folder::new("demo");
+    let output = ok(run_in(
+        &folder.0,
+        [
+            "demo",
+            "--memory-limit",
+            "96MiB",
+            "--data-size",
+            "192MiB",
+            "--epochs",
+            "1",
+            "--batch-size",
+            "256",
+            "--units",
+            "1024",
+            "--json",
+        ],
+    ));
+    assert!(peak_kib(&output) <= 96 << 10, "{}", stderr(&output));
+    let talk = stderr(&output);
+    assert!(talk.contains("the data has 192 MiB") && talk.contains("report: "), "{talk}");
+    assert!(folder.path("plimsoll-demo/runs/demo/report.html").is_file());
+    assert!(!folder.path("plimsoll-demo/pictures.npy").exists(), "the pictures go at the end");
 }

@@ -1,7 +1,7 @@
 //! Callbacks: what happens between the steps and epochs of `fit`.
 
 use crate::error::Error;
-use crate::trainer::{checkpoint_name, checkpoints, remove_unfinished};
+use crate::trainer::{Trainer, checkpoint_name, checkpoints, remove_unfinished};
 use plimsoll_tensor::Tensor;
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -65,6 +65,10 @@ pub trait Training {
     fn steps_done(&self) -> u64;
     /// Bytes that the engine holds: states and arena.
     fn engine_bytes(&self) -> u64;
+    /// The trainer itself, where there is one: its plans, its ledger and what went through the spill file.
+    fn trainer(&self) -> Option<&Trainer> {
+        None
+    }
 }
 
 /// Something that is told about the progress of `fit`, and can stop it.
@@ -454,5 +458,11 @@ impl Callback for Checkpoint {
             self.write(training)?;
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// What was done since the last one is kept too, whoever stopped training.
+    fn on_train_end(&mut self, training: &mut dyn Training) -> Result<(), Error> {
+        let path = self.folder.join(checkpoint_name(training.steps_done()));
+        if path.exists() { Ok(()) } else { self.write(training) }
     }
 }

@@ -102,6 +102,7 @@ use crate::error::Error;
 use crate::trace::Trace;
 use plimsoll_graph::Value;
 use plimsoll_tensor::Shape;
+use std::sync::Arc;
 
 /// A part of a model: writes itself into the step being traced.
 ///
@@ -136,6 +137,21 @@ pub trait Layer: Send + Sync {
     /// The name the user gave, if any.
     fn name(&self) -> Option<&str> {
         None
+    }
+}
+
+/// A layer chosen at run time is a layer.
+impl Layer for Arc<dyn Layer> {
+    fn kind(&self) -> &'static str {
+        (**self).kind()
+    }
+
+    fn call(&self, t: &mut Trace<'_>, inputs: &[Value]) -> Result<Value, Error> {
+        (**self).call(t, inputs)
+    }
+
+    fn name(&self) -> Option<&str> {
+        (**self).name()
     }
 }
 

@@ -43,6 +43,7 @@ use crate::error::Error;
 use crate::trace::{Mode, Trace};
 use plimsoll_graph::Value;
 use plimsoll_tensor::{DType, Tensor, TensorType};
+use std::sync::Arc;
 
 /// Keras's small number: probabilities are kept this far from 0 and 1, divisors from 0.
 pub const EPSILON: f64 = 1e-7;
@@ -119,6 +120,29 @@ pub trait Loss: Send + Sync {
         Self: Sized,
     {
         Reduced { loss: self, reduction }
+    }
+}
+
+/// A loss chosen at run time is a loss.
+impl Loss for Arc<dyn Loss> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn call(&self, t: &mut Trace<'_>, y_true: Value, y_pred: Value) -> Result<Value, Error> {
+        (**self).call(t, y_true, y_pred)
+    }
+
+    fn label_type(&self, prediction: &TensorType) -> TensorType {
+        (**self).label_type(prediction)
+    }
+
+    fn mask(&self, t: &mut Trace<'_>, y_true: Value, y_pred: Value) -> Result<Option<Value>, Error> {
+        (**self).mask(t, y_true, y_pred)
+    }
+
+    fn reduction(&self) -> Reduction {
+        (**self).reduction()
     }
 }
 

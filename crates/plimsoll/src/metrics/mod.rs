@@ -63,6 +63,7 @@ use crate::losses::factors;
 use crate::trace::{Mode, Role, Trace};
 use plimsoll_graph::{Source, Value};
 use plimsoll_tensor::{DType, Tensor, TensorType};
+use std::sync::Arc;
 
 /// Something that is reported about predictions, over all batches of an epoch.
 ///
@@ -131,6 +132,41 @@ pub trait Metric: Send + Sync {
     ) -> Result<Vec<String>, Error> {
         let additions = self.additions(t, y_true, y_pred, weights)?;
         accumulate(t, self.name(), &additions)
+    }
+}
+
+/// A metric chosen at run time is a metric.
+impl Metric for Arc<dyn Metric> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn additions(
+        &self,
+        t: &mut Trace<'_>,
+        y_true: Value,
+        y_pred: Value,
+        weights: Option<Value>,
+    ) -> Result<Vec<(&'static str, Value)>, Error> {
+        (**self).additions(t, y_true, y_pred, weights)
+    }
+
+    fn result(&self, state: &[Tensor]) -> f64 {
+        (**self).result(state)
+    }
+
+    fn results(&self, state: &[Tensor]) -> Vec<f64> {
+        (**self).results(state)
+    }
+
+    fn update(
+        &self,
+        t: &mut Trace<'_>,
+        y_true: Value,
+        y_pred: Value,
+        weights: Option<Value>,
+    ) -> Result<Vec<String>, Error> {
+        (**self).update(t, y_true, y_pred, weights)
     }
 }
 

@@ -153,8 +153,6 @@ impl Terms {
 
     /// Where states are and how the steps run, within the limit if there is one; the memory for it is reserved, besides what is
     /// `mapped` already.
-    ///
-    /// A refusal says whether techniques that are not allowed would help.
     pub(crate) fn choose(
         &mut self,
         steps: &[Step<'_>],
@@ -162,16 +160,26 @@ impl Terms {
         room: &Room,
         mapped: Bytes,
     ) -> Result<Choice, Error> {
-        let choice = self.choice(steps, states, room).map_err(|error| match error {
+        let choice = self.choice_or_remedies(steps, states, room)?;
+        self.take(room, &choice, mapped)?;
+        Ok(choice)
+    }
+
+    /// As `choice`; a refusal says what was tried, and whether techniques that are not allowed would help.
+    pub(crate) fn choice_or_remedies(
+        &mut self,
+        steps: &[Step<'_>],
+        states: &[State],
+        room: &Room,
+    ) -> Result<Choice, Error> {
+        self.choice(steps, states, room).map_err(|error| match error {
             Error::WouldNotFit(mut refusal) => {
                 refusal.tried = self.techniques.tried();
                 refusal.remedies = self.remedies(steps, states, room);
                 Error::WouldNotFit(refusal)
             }
             other => other,
-        })?;
-        self.take(room, &choice, mapped)?;
-        Ok(choice)
+        })
     }
 
     /// Techniques that would keep the limit if they were allowed.

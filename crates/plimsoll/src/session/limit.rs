@@ -132,7 +132,7 @@ impl Fixed {
 }
 
 /// Whole pages, and the page tables that lead to them: one for so many entries, and one more since a mapping begins anywhere.
-fn with_tables(bytes: Bytes) -> Bytes {
+pub(crate) fn with_tables(bytes: Bytes) -> Bytes {
     let pages = bytes.0.div_ceil(PAGE);
     Bytes(if pages == 0 { 0 } else { (pages + pages.div_ceil(ENTRIES) + 1) * PAGE })
 }

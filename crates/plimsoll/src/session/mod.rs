@@ -9,7 +9,7 @@ mod limit;
 mod programs;
 
 pub use choose::{Kept, Techniques};
-pub(crate) use limit::{Besides, INPUT, Room};
+pub(crate) use limit::{Besides, HEAP_OF_A_NODE, INPUT, Room, with_tables};
 pub use limit::{Fixed, HostTooSmall, MemoryGrew, WouldNotFit};
 pub use programs::Session;
 
@@ -38,7 +38,7 @@ pub struct Terms {
     /// Where the spill file may be; the temporary directory if the user named none.
     pub(crate) spill_dir: Option<PathBuf>,
     /// What ops cost on this machine, once it was measured.
-    costs: Option<CostModel>,
+    pub(crate) costs: Option<CostModel>,
     /// What the steps at hand take besides states, arena and library.
     runtime: Option<Reservation>,
     /// Results and copies that are being made.

@@ -239,6 +239,16 @@ fn copy(file: &Reader, name: &str, write: &mut dyn FnMut(&[u8]) -> Result<(), Er
     Ok(())
 }
 
+/// Reads a checkpoint whole and compares it with its digest; gives how many tensors it has.
+///
+/// # Errors
+/// When it is damaged, or no checkpoint.
+pub fn verify_checkpoint(path: impl AsRef<Path>) -> Result<usize, Error> {
+    let file = Reader::open(path.as_ref())?;
+    file.verify(&About::parse(&file)?.digest)?;
+    Ok(file.names().count())
+}
+
 /// The name of the checkpoint after so many steps.
 pub(crate) fn checkpoint_name(step: u64) -> String {
     format!("step-{step:012}.safetensors")

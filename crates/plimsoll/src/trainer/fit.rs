@@ -79,7 +79,7 @@ impl<'a> Fit<'a> {
         self
     }
 
-    /// Leaves Ctrl-C alone. Otherwise the first one ends training after the step that runs.
+    /// Leaves Ctrl-C and SIGTERM alone. Otherwise the first one ends training after the step that runs.
     #[must_use]
     pub fn ignore_interrupt(mut self) -> Fit<'a> {
         self.handle_interrupt = false;
@@ -91,8 +91,10 @@ impl<'a> Fit<'a> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
     figures: BTreeMap<String, Vec<f64>>,
-    /// Whether Ctrl-C ended training early.
+    /// Whether Ctrl-C or SIGTERM ended training early.
     pub interrupted: bool,
+    /// The number of that signal.
+    pub signal: Option<i32>,
     /// Said when memory that is not the trainer's grew beyond what was planned for, the first time.
     pub warning: Option<String>,
     /// How long steps waited for their batches, and where that time and the time of other threads went.
@@ -191,7 +193,8 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Feed, mut options: Fit<'_>) 
                 go_on &= callback.on_step_end(trainer, step, loss)?.is_continue();
             }
             step += 1;
-            history.interrupted |= Watcher::interrupted();
+            history.signal = history.signal.or(Watcher::signal());
+            history.interrupted |= history.signal.is_some();
             go_on &= !history.interrupted;
         }
         if step == 0 {
@@ -441,5 +444,9 @@ impl Training for Trainer {
 
     fn engine_bytes(&self) -> u64 {
         self.compiled.as_ref().map_or(0, |c| c.engine.bytes().0)
+    }
+
+    fn trainer(&self) -> Option<&Trainer> {
+        Some(self)
     }
 }

@@ -86,9 +86,8 @@ impl Trainer {
         let keys = &feeder.keys()[..1];
         let graphs = [self.trace(&keys[0])?];
         let room = self.room(&graphs, Keeps { input: feeder.least_memory()?, ..Keeps::default() })?;
-        let (states, steps) = (states(&self.variables), self.steps(keys, &graphs));
         let at = |limit: Bytes| Room { limit: Some(limit), ..room.clone() };
-        let (smallest, unlimited) = match self.terms.choice(&steps, &states, &at(Bytes::ZERO)) {
+        let (smallest, unlimited) = match self.choice(keys, &graphs, &at(Bytes::ZERO)) {
             Err(Error::WouldNotFit(refusal)) => (refusal.smallest, refusal.unlimited),
             Err(other) => return Err(other),
             Ok(_) => return Ok(Vec::new()),
@@ -99,7 +98,7 @@ impl Trainer {
             let part = i as f64 / (n - 1).max(1) as f64;
             let ratio = unlimited.0 as f64 / smallest.0 as f64;
             let limit = Bytes((smallest.0 as f64 * ratio.powf(part)).ceil() as u64).clamp(smallest, unlimited);
-            let choice = self.terms.choice(&steps, &states, &at(limit))?;
+            let choice = self.choice(keys, &graphs, &at(limit))?;
             points.push(SweepPoint { limit, kept: Kept::of(&choice.plans[0]) });
         }
         // What keeps a smaller limit keeps a larger one: a larger limit is never slower.
@@ -170,15 +169,33 @@ impl Trainer {
 
     /// Where states are and how the steps run, within the limit if there is one; the memory for it is reserved.
     pub(super) fn choose(&mut self, keys: &[StepKey], graphs: &[Graph], room: &Room) -> Result<Choice, Error> {
-        let (states, steps) = (states(&self.variables), self.steps(keys, graphs));
+        let choice = self.choice_or_remedies(keys, graphs, room)?;
         let mapped = self.compiled.as_ref().map_or(Bytes::ZERO, |c| c.engine.bytes());
-        self.terms.choose(&steps, &states, room, mapped).map_err(|error| match error {
+        self.terms.take(room, &choice, mapped)?;
+        Ok(choice)
+    }
+
+    /// As `choice`; a refusal says what was tried and what would do.
+    pub(super) fn choice_or_remedies(
+        &mut self,
+        keys: &[StepKey],
+        graphs: &[Graph],
+        room: &Room,
+    ) -> Result<Choice, Error> {
+        let (states, steps) = (states(&self.variables), self.steps(keys, graphs));
+        self.terms.choice_or_remedies(&steps, &states, room).map_err(|error| match error {
             Error::WouldNotFit(mut refusal) => {
                 refusal.remedies.extend(self.smaller_batch(keys, room));
                 Error::WouldNotFit(refusal)
             }
             other => other,
         })
+    }
+
+    /// Where states would be and how the steps would run.
+    pub(super) fn choice(&mut self, keys: &[StepKey], graphs: &[Graph], room: &Room) -> Result<Choice, Error> {
+        let (states, steps) = (states(&self.variables), self.steps(keys, graphs));
+        self.terms.choice(&steps, &states, room)
     }
 
     /// A smaller batch that would keep the limit; it is planned.

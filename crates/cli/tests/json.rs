@@ -1,0 +1,76 @@
+//! Everything that `--json` gives validates against the published schemas, with nothing else mixed in.
+
+mod common;
+
+use common::*;
+use serde_json::Value;
+
+fn schema(name: &str) -> jsonschema::Validator {
+    let text = stdout(&ok(run(["schema", name])));
+    jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap()
+}
+
+#[track_caller]
+fn check(name: &str, text: &str, lines: bool) -> Vec<Value> {
+    let validator = schema(name);
+    let values: Vec<Value> = match lines {
+        true => text.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{name}: {e}: {l}"))).collect(),
+        false => vec![serde_json::from_str(text).unwrap_or_else(|e| panic!("{name}: {e}: {text}"))],
+    };
+    assert!(!values.is_empty(), "{name}");
+    for value in &values {
+        let problems: Vec<String> =
+            validator.iter_errors(value).map(|e| format!("{e} at {}", e.instance_path())).collect();
+        assert!(problems.is_empty(), "{name}: {problems:?}\n{value}");
+    }
+    values
+}
+
+#[test]
+fn outputs_validate() {
+    let folder = Folder::new("json");
+    std::fs::copy(examples().join("data/houses.csv"), folder.path("houses.csv")).unwrap();
+    let json = |arguments: &[&str]| stdout(&ok(run_in(&folder.0, arguments.iter().copied().chain(["--json"]))));
+    check("version", &json(&["version"]), false);
+    let doctor = check("doctor", &json(&["doctor", "--disk-mib", "8"]), false);
+    assert!(doctor[0]["limits"].as_array().unwrap().iter().filter(|l| l["binds"] == true).count() == 1);
+    check("init", &json(&["init", "houses.csv", "--label", "price_class"]), false);
+    let plan = check("plan", &json(&["plan", "houses.toml", "--sweep", "--points", "3"]), false);
+    assert_eq!(plan[0]["sweep"].as_array().unwrap().len(), 3);
+    let settings = check("config", &json(&["config", "show", "houses.toml"]), true);
+    assert!(settings.len() > 20);
+    let lines = check("train", &json(&["train", "houses.toml", "--epochs", "2"]), true);
+    let events: Vec<&str> = lines.iter().map(|l| l["event"].as_str().unwrap()).collect();
+    assert_eq!(events, ["begin", "epoch", "epoch", "end"]);
+    check("log-line", &std::fs::read_to_string(folder.path("runs/houses/log.jsonl")).unwrap(), true);
+    check("eval", &json(&["eval", "houses.toml"]), false);
+    let predictions = check("predict", &json(&["predict", "houses.toml", "houses.csv"]), true);
+    assert_eq!(predictions.len(), 400);
+    check("report", &json(&["report", "runs/houses"]), false);
+    let found = check("data-inspect", &json(&["data", "inspect", "houses.csv"]), false);
+    assert_eq!((found[0]["elements"].as_u64(), found[0]["columns"].as_array().unwrap().len()), (Some(400), 7));
+    check("data-bench", &json(&["data", "bench", "houses.csv", "--time", "1s"]), false);
+    check("data-convert", &json(&["data", "convert", "houses.csv", "copy.csv"]), false);
+    let copied = check("data-inspect", &json(&["data", "inspect", "copy.csv"]), false);
+    assert_eq!(copied[0]["columns"], found[0]["columns"]);
+    check("ckpt", &json(&["ckpt", "verify", "runs/houses"]), true);
+    check("bench", &json(&["bench", "--threads", "1"]), false);
+    check("explain", &json(&["explain", "E0301"]), false);
+    let refused = run_in(&folder.0, ["train", "houses.toml", "--fresh", "--memory-limit", "4MiB", "--json"]);
+    assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
+    check("error", &stdout(&refused), true);
+}
+
+#[test]
+fn examples_validate_as_jobs() {
+    let validator = schema("job");
+    for entry in std::fs::read_dir(examples()).unwrap().flatten() {
+        if entry.path().extension().is_some_and(|e| e == "toml") {
+            let text = std::fs::read_to_string(entry.path()).unwrap();
+            let job: Value = serde_json::to_value(toml::from_str::<toml::Value>(&text).unwrap()).unwrap();
+            let problems: Vec<String> =
+                validator.iter_errors(&job).map(|e| format!("{e} at {}", e.instance_path())).collect();
+            assert!(problems.is_empty(), "{}: {problems:?}", entry.path().display());
+        }
+    }
+}
