@@ -12,6 +12,9 @@ use std::collections::{BinaryHeap, HashMap};
 /// Units are bits of a number.
 const MOST_UNITS: usize = 64;
 
+/// What it takes to reach a state, in looks at units.
+const REACH: u64 = 8;
+
 /// What a search came to.
 pub(super) enum Outcome {
     /// The best run there is.
@@ -117,7 +120,7 @@ impl<'a> Search<'a> {
     fn reach(&mut self, state: State) {
         let state = State { memory: state.memory & self.useful[state.next as usize], ..state };
         let least = state.seconds + self.rest[state.next as usize];
-        self.work += 1;
+        self.work += REACH;
         if least >= self.below {
             return;
         }
