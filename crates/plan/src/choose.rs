@@ -445,14 +445,14 @@ impl Prepared {
         let Opened { graph, order, split } = self.open(self.variants[variant].cut)?;
         let outside = self.overhead(variant, options);
         let mut options = Options { limit: limit.map(|limit| limit.saturating_sub(outside)), ..options.clone() };
-        let mut plan = limit::plan_within(graph.clone(), &order, layout, &options, seek);
+        let mut plan = limit::plan_within(graph, &order, layout, &options, seek);
         // What keeps the limit may have more nodes than were left room for.
         for _ in 0..TRIES {
             let (Seek::Plan, Some(limit), Ok(made)) = (seek, limit, &plan) else { break };
             let bytes = made.arena_bytes + options.node_bytes * made.graph.nodes().len() as u64;
             let Some(over) = bytes.checked_sub(limit).filter(|over| *over > 0) else { break };
             options.limit = options.limit.map(|within| within.min(made.arena_bytes).saturating_sub(over + GRAIN));
-            plan = limit::plan_within(graph.clone(), &order, layout, &options, seek);
+            plan = limit::plan_within(self.open(self.variants[variant].cut)?.graph, &order, layout, &options, seek);
         }
         let mut plan = plan.map_err(|e| match e {
             PlanError::DoesNotFit { limit, smallest, floor, floor_op, unlimited, peak } => PlanError::DoesNotFit {
