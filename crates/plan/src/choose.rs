@@ -10,18 +10,27 @@
 
 use crate::evict::{Effort, Problem};
 use crate::lifetime::lifetimes;
+use crate::limit::Seek;
 use crate::place;
+use crate::predict::predict;
 use crate::split::{self, Batch, Cut, SplitInfo, Splitter};
-use crate::{
-    CostModel, Explanation, Options, Plan, PlanError, Recompute, StateLayout, check, explain, fuse, limit, schedule,
-};
-use plimsoll_graph::{Graph, NodeId, Types, Value};
+use crate::{CostModel, Explanation, Options, Plan, PlanError, StateLayout, check, explain, fuse, limit, schedule};
+use plimsoll_graph::{Graph, NodeId};
 use plimsoll_tensor::TensorType;
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 
 /// By how much more is tried where a little too much was hoped for.
 const GRAIN: u64 = 64 << 10;
+
+/// Parts of the states that may go to the file which are tried there.
+const LAYOUTS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
+
+/// Where keeping the limit takes no larger part of the time, nothing else is tried.
+const CHEAP: f64 = 0.02;
+
+/// How often a plan is made again when it has more nodes than there is room for.
+const TRIES: usize = 2;
 
 /// A step to be planned.
 #[derive(Clone, Debug)]
@@ -122,7 +131,7 @@ impl<'a> Chooser<'a> {
 
     fn whole(&self) -> Result<Choice, PlanError> {
         let layout = self.layout(0);
-        let plans = self.steps.iter().map(|s| s.plan(0, &layout, None, self.options));
+        let plans = self.steps.iter().map(|s| s.plan(0, &layout, None, self.options, Seek::Smallest));
         Ok(Choice { plans: plans.collect::<Result<_, _>>()?, layout })
     }
 
@@ -144,39 +153,46 @@ impl<'a> Chooser<'a> {
         if self.unlimited_bytes()? <= room {
             return Ok(Some(self.whole()?));
         }
-        // The fewest states in the file that leave a way: reading and writing them costs more than what they make room for.
-        let mut way: Option<Choice> = None;
-        let (mut fails, mut works) = (0, self.movable.len());
-        match self.feasible(0, room)? {
-            Some(choice) => way = Some(choice),
-            None if works > 0 => {
-                way = self.feasible(works, room)?;
-                while way.is_some() && works - fails > 1 {
-                    let middle = fails + (works - fails) / 2;
-                    match self.feasible(middle, room)? {
-                        Some(choice) => (way, works) = (Some(choice), middle),
-                        None => fails = middle,
-                    }
-                }
+        // Few states in the file first: reading and writing them costs more than what they make room for, mostly.
+        let mut best: Option<Choice> = None;
+        let most = self.movable.len();
+        let mut layouts: Vec<usize> = LAYOUTS.iter().map(|part| (most as f64 * part).round() as usize).collect();
+        layouts.dedup();
+        for n in layouts {
+            if best.as_ref().is_some_and(|b| b.extra_seconds() <= CHEAP * b.seconds()) {
+                break;
             }
-            None => {}
-        }
-        let Some(way) = way else { return Ok(None) };
-        let mut best = self.improve(way, room, Effort::QUICK)?;
-        // Where states are still in memory, moving some may cost less than what is done to keep them there.
-        let filed = best.layout.iter_file().count();
-        for n in [self.movable.len() / 3, 2 * self.movable.len() / 3, self.movable.len()] {
-            if n > filed
-                && best.extra_seconds() > 0.02 * best.seconds()
-                && let Some(other) = self.feasible(n, room)?
+            if let Some(choice) = self.quick(n, room)?
+                && best.as_ref().is_none_or(|b| choice.seconds() < b.seconds())
             {
-                let other = self.improve(other, room, Effort::QUICK)?;
-                if other.seconds() < best.seconds() {
-                    best = other;
-                }
+                best = Some(choice);
             }
         }
-        Ok(Some(best))
+        if best.is_some() {
+            return Ok(best);
+        }
+        // The search that decides whether there is a way looks further.
+        for n in [0, most] {
+            if let Some(way) = self.feasible(n, room)? {
+                return Ok(Some(self.improve(way, room, Effort::QUICK)?));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The cheapest way that is found at once with `n` states in the file.
+    fn quick(&self, n: usize, room: u64) -> Result<Option<Choice>, PlanError> {
+        let layout = self.layout(n);
+        let options = hasty(self.options);
+        let Some(space) = room.checked_sub(layout.bytes()) else { return Ok(None) };
+        let mut plans = Vec::with_capacity(self.steps.len());
+        for (i, step) in self.steps.iter().enumerate() {
+            let limit = space.saturating_sub(self.nodes_of_others(i));
+            let Some(plan) = step.cheapest_within(&layout, limit, &options, None)? else { return Ok(None) };
+            plans.push(plan);
+        }
+        let choice = Choice { layout, plans };
+        Ok((choice.bytes(self.options.node_bytes) <= room).then_some(choice))
     }
 
     /// Whether there is a way to keep within `room` bytes: whether [`Chooser::within`] finds one.
@@ -198,6 +214,7 @@ impl<'a> Chooser<'a> {
         if best.plans.iter().any(|p| p.recomputed.nodes + p.recomputed.transfers > 0) {
             best = self.improve(best, room, self.options.search)?;
         }
+        best.plans = best.plans.into_iter().map(|plan| limit::tighten(plan, limit::PACKING)).collect();
         best.check()?;
         Ok(best)
     }
@@ -246,22 +263,17 @@ impl<'a> Chooser<'a> {
         for i in 0..self.steps.len() {
             let nodes = |plan: &Plan| self.options.node_bytes * plan.graph.nodes().len() as u64;
             let others = best.bytes(self.options.node_bytes) - best.bytes(0) - nodes(&best.plans[i]);
-            let mut limit = room.saturating_sub(best.layout.bytes() + others);
+            let limit = room.saturating_sub(best.layout.bytes() + others);
             if effort == Effort::QUICK {
-                best.plans[i].recomputed.seconds = price(&best.plans[i], &options);
+                let plan = &mut best.plans[i];
+                let order = plan.instructions.iter().map(|i| i.node);
+                plan.recomputed.seconds = predict(&plan.graph, order, &options.costs).seconds;
             }
-            // As in `feasible`: what keeps the limit may have more nodes than there is room for.
-            for _ in 0..3 {
-                let found = best.plans[i].clone();
-                let plan = self.steps[i].cheapest_within(&best.layout, limit, &options, found)?;
-                let before = std::mem::replace(&mut best.plans[i], plan);
-                match best.bytes(self.options.node_bytes).checked_sub(room) {
-                    None | Some(0) => break,
-                    Some(over) => {
-                        best.plans[i] = before;
-                        limit = limit.saturating_sub(over + 4 * GRAIN);
-                    }
-                }
+            let found = best.plans[i].clone();
+            let plan = self.steps[i].cheapest_within(&best.layout, limit, &options, Some(found))?;
+            let before = std::mem::replace(&mut best.plans[i], plan.expect("one was known"));
+            if best.bytes(self.options.node_bytes) > room {
+                best.plans[i] = before;
             }
         }
         Ok(best)
@@ -428,11 +440,20 @@ impl Prepared {
         layout: &StateLayout,
         limit: Option<u64>,
         options: &Options,
+        seek: Seek,
     ) -> Result<Plan, PlanError> {
         let Opened { graph, order, split } = self.open(self.variants[variant].cut)?;
         let outside = self.overhead(variant, options);
-        let options = Options { limit: limit.map(|limit| limit.saturating_sub(outside)), ..options.clone() };
-        let plan = limit::plan_within(graph, &order, layout, &options);
+        let mut options = Options { limit: limit.map(|limit| limit.saturating_sub(outside)), ..options.clone() };
+        let mut plan = limit::plan_within(graph, &order, layout, &options, seek);
+        // What keeps the limit may have more nodes than were left room for.
+        for _ in 0..TRIES {
+            let (Seek::Plan, Some(limit), Ok(made)) = (seek, limit, &plan) else { break };
+            let bytes = made.arena_bytes + options.node_bytes * made.graph.nodes().len() as u64;
+            let Some(over) = bytes.checked_sub(limit).filter(|over| *over > 0) else { break };
+            options.limit = options.limit.map(|within| within.min(made.arena_bytes).saturating_sub(over + GRAIN));
+            plan = limit::plan_within(self.open(self.variants[variant].cut)?.graph, &order, layout, &options, seek);
+        }
         let mut plan = plan.map_err(|e| match e {
             PlanError::DoesNotFit { limit, smallest, floor, floor_op, unlimited, peak } => PlanError::DoesNotFit {
                 limit: limit + outside,
@@ -456,7 +477,7 @@ impl Prepared {
     fn some_within(&self, layout: &StateLayout, limit: u64, options: &Options) -> Result<Option<Plan>, PlanError> {
         for (floor, i) in self.lowest(layout, options)? {
             if floor <= limit
-                && let Ok(plan) = fits(self.plan(i, layout, Some(limit), options))?
+                && let Ok(plan) = fits(self.plan(i, layout, Some(limit), options, Seek::Smallest))?
             {
                 return Ok(Some(plan));
             }
@@ -500,7 +521,7 @@ impl Prepared {
             if least.as_ref().is_some_and(|need| floor >= need.bytes) {
                 break;
             }
-            let need = match fits(self.plan(i, layout, Some(0), options))? {
+            let need = match fits(self.plan(i, layout, Some(0), options, Seek::Smallest))? {
                 Err(need) => need,
                 Ok(_) => Need::default(),
             };
@@ -517,34 +538,36 @@ impl Prepared {
         layout: &StateLayout,
         limit: u64,
         options: &Options,
-        found: Plan,
-    ) -> Result<Plan, PlanError> {
+        found: Option<Plan>,
+    ) -> Result<Option<Plan>, PlanError> {
         let quick = hasty(options);
         let floors = self.floors(layout, options)?;
         // What is known keeps the limit, whatever it costs.
-        let entries = found.split.as_ref().map(|s| s.entries);
-        let mut by = self.variants.iter().position(|v| v.cut.map(|c| c.entries) == entries);
+        let entries = |plan: &Plan| plan.split.as_ref().map(|s| s.entries);
+        let mut by = found.as_ref().map(|plan| (self.variant_of(entries(plan)), plan.recomputed.seconds));
         let mut cheapest = found;
+        let is_searched = options.search != Effort::QUICK;
         for (i, variant) in self.variants.iter().enumerate() {
             let floor = floors.iter().find(|(_, v)| *v == i).map_or(u64::MAX, |f| f.0);
             // A variant is never faster than without a limit.
-            if variant.seconds >= cheapest.recomputed.seconds || floor > limit {
+            let known = by.map_or(f64::INFINITY, |(_, seconds)| seconds);
+            if variant.seconds >= known || floor > limit || is_searched && by.is_some_and(|(at, _)| at != i) {
                 continue;
             }
-            if let Ok(plan) = fits(self.plan(i, layout, Some(limit), &quick))?
-                && plan.recomputed.seconds < cheapest.recomputed.seconds
+            if let Ok(plan) =
+                fits(self.plan(i, layout, Some(limit), if is_searched { options } else { &quick }, Seek::Plan))?
+                && plan.recomputed.seconds < known
             {
-                (cheapest, by) = (plan, Some(i));
+                by = Some((i, plan.recomputed.seconds));
+                cheapest = Some(plan);
             }
         }
-        let evicts = cheapest.recomputed.nodes + cheapest.recomputed.transfers > 0;
-        if let Some(i) = by.filter(|_| evicts && options.search != Effort::QUICK)
-            && let Ok(plan) = fits(self.plan(i, layout, Some(limit), options))?
-            && plan.recomputed.seconds < cheapest.recomputed.seconds
-        {
-            cheapest = plan;
-        }
         Ok(cheapest)
+    }
+
+    /// The variant with slices of so many entries.
+    fn variant_of(&self, entries: Option<usize>) -> usize {
+        self.variants.iter().position(|v| v.cut.map(|c| c.entries) == entries).unwrap_or(0)
     }
 }
 
@@ -564,23 +587,9 @@ fn live_bytes(graph: &Graph, options: &Options) -> u64 {
     most as u64
 }
 
-/// Seconds of a plan by the measured costs: of its ops, or of the file where that takes longer.
-fn price(plan: &Plan, options: &Options) -> f64 {
-    let Recompute { written, read, .. } = plan.recomputed;
-    let file = written as f64 / options.costs.write + read as f64 / options.costs.read;
-    let beside = options.costs.beside_seconds(written + read);
-    (seconds(&plan.graph, options) + beside).max(file)
-}
-
-/// Seconds of a graph's ops.
+/// Seconds of a graph whose nodes run in the order they stand in.
 fn seconds(graph: &Graph, options: &Options) -> f64 {
-    let seconds = graph.nodes().map(|(_, node)| {
-        let of = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *graph.ty(v)).collect() };
-        let (inputs, outputs) = (of(&node.inputs), of(&node.outputs));
-        let cost = node.op.cost(&Types { inputs: &inputs, outputs: &outputs });
-        if node.op.runs() && node.op.transfer().is_none() { options.costs.seconds(node.op.name(), &cost) } else { 0.0 }
-    });
-    seconds.sum()
+    predict(graph, graph.nodes().map(|(id, _)| id), &options.costs).seconds
 }
 
 /// The same options with the first run and the first packing that are found.

@@ -30,8 +30,10 @@ pub mod fuse;
 pub mod lifetime;
 mod limit;
 pub mod place;
+mod predict;
 pub mod schedule;
 pub mod split;
+mod windows;
 
 pub use check::{Violation, check};
 pub use choose::{Choice, Chooser, Step};
@@ -273,7 +275,7 @@ pub fn plan(graph: &Graph, state: &StateLayout, options: &Options) -> Result<Pla
     for (value, _) in graph.states() {
         find_state(&graph, value, state)?;
     }
-    let plan = limit::plan_within(graph, &order, state, options)?;
+    let plan = limit::plan_within(graph, &order, state, options, limit::Seek::Smallest)?;
     check(&plan.graph, &plan)?;
     Ok(plan)
 }
@@ -287,10 +289,17 @@ fn assemble(
     limit: u64,
     effort: place::Effort,
 ) -> Result<Plan, PlanError> {
-    let lives = lifetime::lifetimes(&graph, order, options.threads);
+    let mut lives = lifetime::lifetimes(&graph, order, options.threads);
     let sizes: Vec<place::Buffer> =
         lives.buffers.iter().map(|b| place::Buffer { bytes: b.bytes, first: b.first, last: b.last }).collect();
-    let placement = place::place_within(&sizes, limit, effort);
+    let mut placement = place::place_within(&sizes, limit, effort);
+    let mut order = std::borrow::Cow::Borrowed(order);
+    if placement.height > limit
+        && limit > 0
+        && let Some(fitted) = windows::fit(&graph, &order, lives.clone(), limit, effort)
+    {
+        (lives, placement, order) = (fitted.lives, fitted.placement, fitted.order.into());
+    }
 
     let mut places = Vec::with_capacity(lives.homes.len());
     for (home, inside) in lives.homes.iter().zip(&lives.offsets) {

@@ -5,7 +5,9 @@
 //! told in a refusal is one that works, and the same for all who ask.
 
 use crate::evict::{Effort, Evicted, Evictor, Problem};
-use crate::{Explanation, Options, Plan, PlanError, Recompute, StateLayout, assemble, explain, place};
+use crate::lifetime::Kind;
+use crate::predict::predict;
+use crate::{Explanation, Options, Place, Plan, PlanError, Recompute, StateLayout, assemble, explain, place};
 use plimsoll_graph::{Graph, NodeId};
 
 /// The smallest limit is found to within this many bytes, or a 128th of itself.
@@ -18,7 +20,7 @@ const DESCENT: Effort = Effort { base: 200_000, per_task: 1_500 };
 const DESCENT_PACKING: place::Effort = place::Effort { exact: 3_000_000, search: 3_000 };
 
 /// How hard to pack a run at most: what is not packed soon is packed sooner when a little less is alive.
-const PACKING: place::Effort = place::Effort { exact: 15_000_000, search: 20_000 };
+pub(crate) const PACKING: place::Effort = place::Effort { exact: 15_000_000, search: 20_000 };
 
 /// How often to look there.
 const DESCENTS: usize = 6;
@@ -26,12 +28,28 @@ const DESCENTS: usize = 6;
 /// How hard to look again when a run was packed too high.
 const AGAIN: Effort = Effort { base: 200_000, per_task: 4_000 };
 
+/// What is wanted where a limit may be too small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seek {
+    /// A plan wherever there is one, or else the smallest limit that would do.
+    Smallest,
+    /// A plan if one is found soon; the smallest limit of a refusal is then only one that would do.
+    Plan,
+}
+
+/// A run that takes so many times longer when it is packed is looked at again with less alive.
+const WAITS: f64 = 1.005;
+
+/// How often at most.
+const PACKED: usize = 3;
+
 /// A plan of a graph whose nodes run in this order, within the limit of the options.
 pub(crate) fn plan_within(
     graph: Graph,
     order: &[NodeId],
     state: &StateLayout,
     options: &Options,
+    seek: Seek,
 ) -> Result<Plan, PlanError> {
     let limit = options.limit.unwrap_or(u64::MAX);
     let has_filed = graph.states().any(|(_, name)| state.in_file(name).is_some());
@@ -41,7 +59,7 @@ pub(crate) fn plan_within(
             return Ok(whole);
         }
         let problem = Problem::of(&whole.graph, order, state, options);
-        return Limited { graph: &whole.graph, problem: &problem, state, options, whole: &whole }.plan(limit);
+        return Limited { graph: &whole.graph, problem: &problem, state, options, whole: &whole }.plan(limit, seek);
     }
     // States come from the file, so that transfers are needed with any limit.
     let problem = Problem::of(&graph, order, state, options);
@@ -51,7 +69,7 @@ pub(crate) fn plan_within(
     if whole.arena_bytes <= limit {
         return Ok(whole);
     }
-    Limited { graph: &graph, problem: &problem, state, options, whole: &whole }.plan(limit)
+    Limited { graph: &graph, problem: &problem, state, options, whole: &whole }.plan(limit, seek)
 }
 
 /// The plan of a run.
@@ -62,18 +80,46 @@ fn place_run(
     limit: u64,
     effort: place::Effort,
 ) -> Result<Plan, PlanError> {
+    let plan = assemble(run.graph, &run.order, state, options, limit, effort)?;
+    // Transfers may have been moved for the sake of packing, so that the run's own time is no longer true.
+    let time = predict(&plan.graph, plan.instructions.iter().map(|i| i.node), &options.costs);
     let recomputed = Recompute {
         nodes: run.repeats,
-        seconds: run.seconds,
-        extra_seconds: run.extra_seconds,
-        score: run.score,
+        seconds: time.seconds,
+        extra_seconds: time.seconds - (run.seconds - run.extra_seconds),
+        score: time.score,
         bound: run.bound,
         transfers: run.transfers,
         written: run.written,
         read: run.read,
     };
-    let plan = assemble(run.graph, &run.order, state, options, limit, effort)?;
     Ok(Plan { recomputed, file_bytes: run.file_bytes, ..plan })
+}
+
+/// The same plan in a smaller arena, if one is found: packing stops at the limit, and what is alive may need less than that.
+pub(crate) fn tighten(mut plan: Plan, effort: place::Effort) -> Plan {
+    let sizes: Vec<place::Buffer> =
+        plan.buffers.iter().map(|(b, _)| place::Buffer { bytes: b.bytes, first: b.first, last: b.last }).collect();
+    if plan.arena_bytes <= plan.live_bytes + plan.live_bytes / 200 {
+        return plan;
+    }
+    let placement = place::place(&sizes, effort);
+    if placement.height >= plan.arena_bytes {
+        return plan;
+    }
+    for ((buffer, offset), &new) in plan.buffers.iter_mut().zip(&placement.offsets) {
+        for value in &buffer.values {
+            if let Some(Place::Arena(at)) = &mut plan.places[value.0 as usize] {
+                *at = *at - *offset + new;
+            }
+        }
+        if buffer.kind == Kind::Workspace {
+            plan.instructions[buffer.first as usize].workspace = Some(new..new + buffer.bytes);
+        }
+        *offset = new;
+    }
+    plan.arena_bytes = placement.height;
+    plan
 }
 
 /// A graph that does not fit without evictions.
@@ -88,9 +134,9 @@ struct Limited<'a> {
 
 impl Limited<'_> {
     /// The fastest plan found within a limit, or the refusal.
-    fn plan(&self, limit: u64) -> Result<Plan, PlanError> {
-        let least = self.smallest(limit)?;
-        if least.as_ref().is_none_or(|plan| plan.arena_bytes > limit) {
+    fn plan(&self, limit: u64, seek: Seek) -> Result<Plan, PlanError> {
+        let least = if seek == Seek::Smallest { self.smallest(limit)? } else { None };
+        if seek == Seek::Smallest && least.as_ref().is_none_or(|plan| plan.arena_bytes > limit) {
             return Err(self.refusal(limit, least.map_or(self.whole.arena_bytes, |plan| plan.arena_bytes)));
         }
         let asked = self.options.effort;
@@ -98,7 +144,8 @@ impl Limited<'_> {
         let fast = self.within(limit, self.options.search, packing, 8)?;
         let plans = least.into_iter().chain(fast);
         let plan = plans.min_by(|a, b| a.recomputed.score.total_cmp(&b.recomputed.score));
-        Ok(plan.expect("one was found"))
+        let plan = plan.map(|plan| tighten(plan, packing));
+        plan.ok_or_else(|| self.refusal(limit, self.whole.arena_bytes))
     }
 
     fn refusal(&self, limit: u64, smallest: u64) -> PlanError {
@@ -125,17 +172,29 @@ impl Limited<'_> {
     ) -> Result<Option<Plan>, PlanError> {
         let mut evictor = Evictor::new(self.graph, self.state, self.problem);
         let mut target = limit;
+        let (mut best, mut packed): (Option<Plan>, usize) = (None, 0);
         for attempt in 0..attempts {
             let effort = if attempt == 0 { effort } else { least(effort, AGAIN) };
-            let Some(run) = evictor.at(target, effort)? else { return Ok(None) };
+            let Some(run) = evictor.at(target, effort)? else { break };
+            let hoped = run.score;
             let plan = place_run(run, self.state, self.options, limit, packing)?;
-            if plan.arena_bytes <= limit {
-                return Ok(Some(plan));
+            if plan.arena_bytes > limit {
+                // What is packed is a little higher than what is alive: the difference is taken off.
+                target = target.saturating_sub(plan.arena_bytes - limit);
+                continue;
             }
-            // What is packed is a little higher than what is alive: the difference is taken off.
-            target = target.saturating_sub(plan.arena_bytes - limit);
+            let waits = plan.recomputed.score > WAITS * hoped;
+            if best.as_ref().is_none_or(|best| plan.recomputed.score < best.recomputed.score) {
+                best = Some(plan);
+            }
+            // It was packed at the cost of transfers that are waited for: with a little less alive they may not be.
+            if !waits || packed == PACKED {
+                break;
+            }
+            packed += 1;
+            target -= target / 24;
         }
-        Ok(None)
+        Ok(best)
     }
 
     /// The plan with the smallest arena found, by a search that is the same for all limits, as far as it takes to know whether

@@ -250,6 +250,21 @@ fn chains_are_solved_to_the_optimum() {
     assert!(missed.is_empty(), "{missed:?} slots");
 }
 
+/// The wall of `benches/` (24 layers, 384 MiB of weights, values of 32 MiB) within 640 MiB: beside the weights and the batch there is room
+/// for 6 values, or for 7 if nothing else took any.
+#[test]
+fn the_wall_cannot_keep_640_mib_for_a_tenth_more() {
+    // A step is 71 products of one size: forward, and two backward but for the first layer.
+    let allowed = 71 / 10;
+    for (slots, again) in [(5, 38), (6, 28), (7, 21), (8, 17)] {
+        let optimum = chain_optimum(24, slots).unwrap() - 24;
+        assert_eq!(optimum, again, "{slots} slots");
+        assert!(optimum > allowed);
+        let found = chain(24, 1.0, 1.0).solve(64 * slots as u64, Effort { base: 2_000_000, per_task: 0 }).unwrap();
+        assert_eq!(found.seconds, (24 + 24 + again) as f64, "{slots} slots");
+    }
+}
+
 /// The table of solved integer programs, made by `scripts/reference/evictions.py`: (name, tasks, solved), where a task is
 /// (inputs, size, cost) and makes the unit of its number, and what is solved is (limit, least cost or none).
 type Entry = (String, Vec<(Vec<usize>, u64, f64)>, Vec<(u64, Option<f64>)>);

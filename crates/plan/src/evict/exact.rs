@@ -12,6 +12,12 @@ use std::collections::{BinaryHeap, HashMap};
 /// Units are bits of a number.
 const MOST_UNITS: usize = 64;
 
+/// The most states that are remembered, at some hundred bytes each: planning must not take more memory than it plans for.
+const MOST_STATES: usize = 1 << 15;
+
+/// What it takes to reach a state, in looks at units.
+const REACH: u64 = 8;
+
 /// What a search came to.
 pub(super) enum Outcome {
     /// The best run there is.
@@ -117,7 +123,7 @@ impl<'a> Search<'a> {
     fn reach(&mut self, state: State) {
         let state = State { memory: state.memory & self.useful[state.next as usize], ..state };
         let least = state.seconds + self.rest[state.next as usize];
-        self.work += 1;
+        self.work += REACH;
         if least >= self.below {
             return;
         }
@@ -156,7 +162,7 @@ impl<'a> Search<'a> {
                     self.run_task(task, at, &state);
                 }
             }
-            if self.work > self.allowed {
+            if self.work > self.allowed || self.states.len() > MOST_STATES {
                 return Outcome::Unknown;
             }
         }

@@ -50,7 +50,7 @@ struct Way {
 
 /// How hard to look for the best run of a small problem, at least: also where the first run that is found would do, to know whether
 /// there is one.
-const EXACT: u64 = 2_000_000;
+const EXACT: u64 = 400_000;
 
 /// Settings that are tried where the first run that is found will do.
 const QUICK_SETTINGS: usize = 6;

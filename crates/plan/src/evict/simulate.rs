@@ -7,6 +7,7 @@
 
 use super::disk::Disk;
 use super::problem::{Problem, Start};
+use crate::predict::TRANSFER_SCORE;
 
 /// How units are ranked for leaving, and what is kept: `cost^a / (bytes^b * distance^c)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,9 +53,6 @@ pub struct Run {
     /// that asks less of the disk depends less on how well that is predicted.
     pub score: f64,
 }
-
-/// What transfers count in the score.
-const TRANSFER_SCORE: f64 = 0.01;
 
 /// A run goes on while it keeps the limit and its score is below this.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,198 @@
+//! Transfers where memory is short: reads begin later and writes end earlier than the simulation wished.
+//!
+//! What a run keeps in memory while it is written or read ahead of time fills the arena to the brim, and then lifetimes do not
+//! pack. But these times may be shorter: a value must be there from the end of its read, and until its last use or the begin of its write.
+//! So where the times that were wished for do not fit, those that are needed are packed alone, and each is then made as long again as its
+//! place allows, in the best place that there is for it.
+
+use crate::lifetime::{Home, Lifetimes};
+use crate::place::{self, ALIGNMENT, Buffer, Placement};
+use plimsoll_graph::op::spill::Transfer;
+use plimsoll_graph::{Graph, NodeId, Value};
+
+/// An order in which transfers are moved, the lifetimes in it, and where the buffers are.
+pub(crate) struct Fitted {
+    pub order: Vec<NodeId>,
+    pub lives: Lifetimes,
+    pub placement: Placement,
+}
+
+/// From when to when a buffer is there, both steps included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Window {
+    first: u32,
+    last: u32,
+}
+
+/// By which part of what can be spared windows are made shorter, one after another.
+const SHORTER: [(u32, u32); 2] = [(1, 2), (1, 1)];
+
+/// Packs lifetimes within a limit by making transfers shorter; `None` when that does not help.
+pub(crate) fn fit(
+    graph: &Graph,
+    order: &[NodeId],
+    mut lives: Lifetimes,
+    limit: u64,
+    effort: place::Effort,
+) -> Option<Fitted> {
+    let wished: Vec<Window> = lives.buffers.iter().map(|b| Window { first: b.first, last: b.last }).collect();
+    let needed = needed(graph, order, &lives);
+    if needed == wished {
+        return None;
+    }
+    let sized = |windows: &[Window]| -> Vec<Buffer> {
+        let buffers = lives.buffers.iter().zip(windows);
+        buffers.map(|(b, w)| Buffer { bytes: b.bytes, first: w.first, last: w.last }).collect()
+    };
+    // The longest that can be packed.
+    let packed = SHORTER.into_iter().find_map(|(parts, of)| {
+        let between = |(w, n): (&Window, &Window)| Window {
+            first: w.first + ((n.first - w.first) * parts).div_ceil(of),
+            last: w.last - ((w.last - n.last) * parts).div_ceil(of),
+        };
+        let windows: Vec<Window> = wished.iter().zip(&needed).map(between).collect();
+        let placement = place::place_within(&sized(&windows), limit, effort);
+        (placement.height <= limit).then_some((windows, placement))
+    });
+    let (shorter, mut placement) = packed?;
+    let windows = widen(&sized(&shorter), &wished, &mut placement.offsets, limit);
+    let buffers = sized(&windows);
+    placement.lower_bound = most_alive(&buffers);
+    placement.height = buffers.iter().zip(&placement.offsets).map(|(b, at)| at + aligned(b.bytes)).max().unwrap_or(0);
+    let order = shift(order, &mut lives, &wished, &windows);
+    Some(Fitted { order, lives, placement })
+}
+
+fn aligned(bytes: u64) -> u64 {
+    bytes.next_multiple_of(ALIGNMENT)
+}
+
+/// The steps at which each buffer cannot be spared.
+fn needed(graph: &Graph, order: &[NodeId], lives: &Lifetimes) -> Vec<Window> {
+    let buffer_of = |value: Value| match lives.homes[value.0 as usize] {
+        Some(Home::Buffer(b)) if lives.buffers[b].bytes > 0 => Some(b),
+        _ => None,
+    };
+    let mut windows: Vec<Window> = lives.buffers.iter().map(|b| Window { first: b.first, last: b.last }).collect();
+    // By buffer: the read it begins with, the end of the write it ends with, and the last step besides that needs it.
+    let mut begins: Vec<Option<u32>> = vec![None; windows.len()];
+    let mut ends = begins.clone();
+    let mut last: Vec<u32> = windows.iter().map(|w| w.first).collect();
+    for (step, &id) in order.iter().enumerate() {
+        let (step, node) = (step as u32, graph.node(id));
+        let transfer = node.op.transfer();
+        for b in node.inputs.iter().chain(&node.outputs).filter_map(|&v| buffer_of(v)) {
+            match transfer {
+                Some(Transfer::EndWrite(_)) => ends[b] = Some(step),
+                Some(Transfer::BeginRead(_)) => (begins[b], last[b]) = (Some(step), step),
+                Some(Transfer::EndRead(_)) if begins[b] == Some(windows[b].first) => {
+                    (begins[b], last[b]) = (None, step);
+                    windows[b].first = step;
+                }
+                _ => last[b] = step,
+            }
+        }
+    }
+    for b in graph.outputs().iter().filter_map(|o| buffer_of(o.value)) {
+        ends[b] = None;
+    }
+    for (b, window) in windows.iter_mut().enumerate() {
+        if ends[b] == Some(window.last) {
+            window.last = last[b];
+        }
+    }
+    windows
+}
+
+/// Makes windows as long as their places allow, up to what is wished for; buffers whose windows stay short move to where they can be
+/// longer, the largest first.
+fn widen(needed: &[Buffer], wished: &[Window], offsets: &mut [u64], limit: u64) -> Vec<Window> {
+    let mut windows: Vec<Window> = needed.iter().map(|b| Window { first: b.first, last: b.last }).collect();
+    let mut flexible: Vec<usize> =
+        (0..needed.len()).filter(|&b| windows[b] != wished[b] && needed[b].bytes > 0).collect();
+    flexible.sort_by_key(|&b| (std::cmp::Reverse(needed[b].bytes), b));
+    for b in flexible {
+        let size = aligned(needed[b].bytes);
+        // All that is there at some time of the longest window.
+        let around: Vec<(Window, u64, u64)> = (0..needed.len())
+            .filter(|&o| o != b && needed[o].bytes > 0)
+            .filter(|&o| windows[o].first <= wished[b].last && wished[b].first <= windows[o].last)
+            .map(|o| (windows[o], offsets[o], offsets[o] + aligned(needed[o].bytes)))
+            .collect();
+        let reach = |at: u64| {
+            let mut window = wished[b];
+            for &(other, from, to) in &around {
+                if to <= at || at + size <= from {
+                    continue;
+                }
+                if other.last < needed[b].first {
+                    window.first = window.first.max(other.last + 1);
+                } else if other.first > needed[b].last {
+                    window.last = window.last.min(other.first - 1);
+                } else {
+                    return None;
+                }
+            }
+            Some(window)
+        };
+        let mut best = (reach(offsets[b]).expect("its place is its own"), offsets[b]);
+        let length = |w: Window| w.last - w.first;
+        let places = around.iter().map(|&(.., to)| to).chain([0]).filter(|at| at + size <= limit);
+        for at in places {
+            if best.0 == wished[b] {
+                break;
+            }
+            if let Some(window) = reach(at)
+                && length(window) > length(best.0)
+            {
+                best = (window, at);
+            }
+        }
+        (windows[b], offsets[b]) = best;
+    }
+    windows
+}
+
+/// The most bytes that are alive at one step.
+fn most_alive(buffers: &[Buffer]) -> u64 {
+    let end = buffers.iter().map(|b| b.last as usize + 2).max().unwrap_or(0);
+    let mut change = vec![0i64; end];
+    for b in buffers {
+        change[b.first as usize] += aligned(b.bytes) as i64;
+        change[b.last as usize + 1] -= aligned(b.bytes) as i64;
+    }
+    let (mut live, mut most) = (0, 0);
+    for c in change {
+        live += c;
+        most = most.max(live);
+    }
+    most as u64
+}
+
+/// Moves the transfers whose windows are shorter than was wished for; lifetimes are then those of the new order.
+fn shift(order: &[NodeId], lives: &mut Lifetimes, wished: &[Window], windows: &[Window]) -> Vec<NodeId> {
+    // A read goes just before the step with which its window begins, the end of a write just after that with which it ends.
+    let mut keys: Vec<(u32, u32)> = (0..order.len() as u32).map(|step| (step, 1)).collect();
+    for (was, is) in wished.iter().zip(windows) {
+        if was.first != is.first {
+            keys[was.first as usize] = (is.first, 0);
+        }
+        if was.last != is.last {
+            keys[was.last as usize] = (is.last, 2);
+        }
+    }
+    let mut steps: Vec<u32> = (0..order.len() as u32).collect();
+    steps.sort_by_key(|&step| (keys[step as usize], step));
+    let mut moved = vec![0; order.len()];
+    for (at, &step) in steps.iter().enumerate() {
+        moved[step as usize] = at as u32;
+    }
+    for (buffer, window) in lives.buffers.iter_mut().zip(windows) {
+        let (first, last) = (buffer.first as usize, buffer.last as usize);
+        buffer.first = moved[first].min(moved[window.first as usize]);
+        buffer.last = moved[last].max(moved[window.last as usize]);
+    }
+    let workspaces = steps.iter().map(|&step| lives.workspaces[step as usize]).collect();
+    lives.workspaces = workspaces;
+    steps.iter().map(|&step| order[step as usize]).collect()
+}
