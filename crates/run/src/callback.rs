@@ -210,6 +210,7 @@ impl Inner {
                 write_plan(self.writer.directory(), &source)?;
             }
         }
+        header.memory = Memory::now(self.limit);
         self.writer.line(&Line::Run(Box::new(header)))
     }
 

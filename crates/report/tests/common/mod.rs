@@ -11,8 +11,8 @@ use plimsoll::optimizers::Adam;
 use plimsoll::trainer::{Fit, Techniques, Trainer};
 use plimsoll::{Bytes, Tensor};
 use plimsoll_run::{
-    AccountLine, BufferKind, BufferLine, EventKind, InstructionLine, Phase, PlanPicture, RunLog, StateLine, Strategy, Sweep,
-    TimedRows, Times,
+    AccountLine, BufferKind, BufferLine, EventKind, InstructionLine, Phase, PlanPicture, RunLog, StateLine, Strategy,
+    Sweep, TimedRows, Times,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -108,7 +108,8 @@ pub fn large_plan(n: usize) -> PlanPicture {
             bytes: slot.map_or(0, |_| 64 * (1 + roll(grain / 64))),
             birth,
             death,
-            kind: [BufferKind::Saved, BufferKind::Activation, BufferKind::Gradient, BufferKind::Workspace][roll(4) as usize],
+            kind: [BufferKind::Saved, BufferKind::Activation, BufferKind::Gradient, BufferKind::Workspace]
+                [roll(4) as usize],
             strategy: [Strategy::Kept, Strategy::Kept, Strategy::Recomputed, Strategy::Spilled][roll(4) as usize],
             what: instructions[birth as usize].op.clone(),
             ty: format!("f32[{}, {}]", 64 << roll(4), 32 << roll(6)),
@@ -123,7 +124,13 @@ pub fn large_plan(n: usize) -> PlanPicture {
         change[b.death as usize + 1] -= b.bytes as i64;
     }
     let mut live = 0;
-    let lives: Vec<i64> = change[..steps].iter().map(|c| { live += c; live }).collect();
+    let lives: Vec<i64> = change[..steps]
+        .iter()
+        .map(|c| {
+            live += c;
+            live
+        })
+        .collect();
     let peak = (0..steps).max_by_key(|&s| lives[s]).unwrap();
     let arena = slots * grain;
     let account = |name: &str, held: u64| AccountLine { name: name.into(), held, peak: held };
