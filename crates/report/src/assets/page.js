@@ -113,7 +113,7 @@ function legend(p) {
   const list = el("ul", { class: "legend", "aria-label": "Colours say what it is, patterns how it came to be there" });
   const kinds = new Set(p.kind), strategies = new Set(p.strategy);
   KINDS.forEach((name, i) => kinds.has(i) && list.append(el("li", {}, swatch(colour("--k" + i)), name)));
-  STRATEGIES.forEach((name, i) => i && strategies.has(i) && list.append(el("li", {}, swatch(colour("--card"), i), name)));
+  STRATEGIES.forEach((name, i) => i && strategies.has(i) && list.append(el("li", {}, swatch(colour("--moments"), i), name)));
   return list;
 }
 function details(side, p, i) {
@@ -144,7 +144,7 @@ function aliveTable(run, step) {
   };
   for (const i of shown) row(swatch(colour("--k" + p.kind[i]), p.strategy[i]), nameOf(p, i), `${p.type(i)} ${p.kind[i] === 6 ? "" : KINDS[p.kind[i]]}${p.strategy[i] ? ", " + STRATEGIES[p.strategy[i]] : ""}`.trim(), p.size[i], i);
   if (rest.length) row(swatch(colour("--k1")), `${plural(rest.length, "smaller piece")}`, "", rest.reduce((a, i) => a + p.size[i], 0));
-  row(swatch(colour("--card"), 9), step === p.peak ? "holes between them" : "not in use at this op", "", p.arena - p.alive[step]);
+  row(swatch(colour("--faint"), 9), step === p.peak ? "holes between them" : "not in use at this op", "", p.arena - p.alive[step]);
   for (const band of [...p.bands].reverse()) row(swatch(colour(band.fill)), band.name, "", band.bytes);
   const ok = sum === total;
   return el("table", {}, el("caption", {}, step === p.peak ? `What is alive at the peak: ${p.opText(step)}` : `What is alive at ${p.opText(step)}`),
