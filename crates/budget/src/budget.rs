@@ -263,9 +263,21 @@ impl Account {
         self.budget.lock().nodes[self.node].peak
     }
 
+    /// Whether another account belongs to the same budget.
+    pub fn is_beside(&self, other: &Account) -> bool {
+        Arc::ptr_eq(&self.budget.state, &other.budget.state)
+    }
+
     /// The budget that the account belongs to.
     pub fn budget(&self) -> &Budget {
         &self.budget
+    }
+}
+
+/// Whether it is the same name in the same budget.
+impl PartialEq for Account {
+    fn eq(&self, other: &Account) -> bool {
+        self.is_beside(other) && self.node == other.node
     }
 }
 

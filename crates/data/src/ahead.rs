@@ -7,6 +7,8 @@
 use crate::builder::Builder;
 use crate::column::Chunk;
 use crate::flow::{Flow, Lookup, Open, Stage};
+use crate::memory::Counted;
+use crate::pages;
 use crate::stages::Transform;
 use crate::{Calls, Error, Spec};
 use plimsoll_budget::{Bytes, Reservation};
@@ -228,7 +230,7 @@ impl Ahead {
     fn start(&mut self) {
         self.started = true;
         let shared = &self.shared;
-        let left = shared.open.account.budget().left().unwrap_or(Bytes::MAX).0;
+        let left = pages::left(&shared.open.account);
         // At most half of what is left, so that there is something to work on.
         let n = (left / 2 / Ahead::THREAD_BYTES).min(shared.threads as u64);
         let Ok(stacks) = shared.open.account.reserve(Bytes(n * Ahead::THREAD_BYTES)) else { return };
@@ -350,7 +352,7 @@ impl Shared {
 
     /// More threads and more depth while the consumer has to wait; nothing else is known to help.
     fn tune(&self, state: &mut State) {
-        if state.takes < 8 {
+        if state.takes < 8 && state.waits < 2 {
             return;
         }
         if state.waits * 8 > state.takes {
@@ -423,8 +425,7 @@ impl Shared {
         if state.ring.is_empty() {
             return true;
         }
-        let left = self.open.account.budget().left().unwrap_or(Bytes::MAX);
-        state.ring.len() < state.depth && left.0 >= 3 * state.largest as u64
+        state.ring.len() < state.depth && pages::left(&self.open.account) >= 3 * state.largest as u64
     }
 
     fn run(&self, number: u64, job: Job) {
@@ -440,7 +441,7 @@ impl Shared {
 
     fn look_up(&self, number: u64, lookup: &dyn Lookup, epoch: u64, range: Range<u64>) {
         let gather = |range: Range<u64>| {
-            let at: Vec<u64> = range.collect();
+            let at = Counted::collect(&self.open.account, (range.end - range.start) as usize, range)?;
             let mut out = Builder::new(&self.open.account, &self.spec)?;
             lookup.gather(epoch, &at, &mut out)?;
             Ok(out.finish())

@@ -91,6 +91,14 @@ impl<'a> ColumnBuilder<'a> {
         grown
     }
 
+    /// Makes room for `n` more rows of numbers of one shape, so that the column does not grow step by step.
+    pub(crate) fn reserve(&mut self, shape: &Shape, n: usize) -> Result<(), Error> {
+        match (self.kind, &mut self.data) {
+            (Kind::Number(dtype), Store::Owned(memory)) => memory.reserve(shape.elements() * dtype.size() * n),
+            _ => Ok(()),
+        }
+    }
+
     /// Appends one row of numbers.
     pub(crate) fn add_numbers<T: Number>(&mut self, shape: &Shape) -> Result<&mut [T], Error> {
         let bytes = self.add(shape, 1)?;
@@ -313,15 +321,24 @@ impl<'a> Builder<'a> {
         Ok(Builder { columns, rows: 0, account: account.clone() })
     }
 
-    /// In memory of the caller, one stretch per component.
-    pub(crate) fn given(account: &Account, spec: &Spec, memory: &'a mut [&mut [u8]]) -> Result<Builder<'a>, Error> {
-        let mut columns = Vec::new();
+    /// In memory of the caller, one stretch per component; in memory of its own for components that have none.
+    pub(crate) fn given(
+        account: &Account,
+        spec: &Spec,
+        memory: &'a mut [Option<&mut [u8]>],
+    ) -> Result<Builder<'a>, Error> {
+        let mut columns = Vec::with_capacity(memory.len());
         for (component, memory) in spec.components().iter().zip(memory) {
-            columns.push(ColumnBuilder::new(account, component, Store::Given(memory, 0))?);
+            let store = match memory {
+                Some(memory) => Store::Given(memory, 0),
+                None => Store::Owned(Memory::new(account)?),
+            };
+            columns.push(ColumnBuilder::new(account, component, store)?);
         }
         Ok(Builder { columns, rows: 0, account: account.clone() })
     }
 
+    /// Where builders of what leads to these elements get their memory too.
     pub(crate) fn account(&self) -> &Account {
         &self.account
     }

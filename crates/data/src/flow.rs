@@ -6,9 +6,11 @@
 
 use crate::builder::Builder;
 use crate::column::Chunk;
-use crate::profile::Clock;
+use crate::memory::Counted;
+use crate::pages;
+use crate::profile::{Clock, Profile};
 use crate::{Error, Spec};
-use plimsoll_budget::{Account, Bytes};
+use plimsoll_budget::Account;
 use std::sync::Arc;
 
 /// What a running pipeline shares: where memory comes from, how many threads there may be, who is measured.
@@ -16,10 +18,14 @@ use std::sync::Arc;
 pub(crate) struct Open {
     pub(crate) account: Account,
     pub(crate) threads: usize,
-    pub(crate) profile: crate::profile::Profile,
+    pub(crate) profile: Profile,
 }
 
 impl Open {
+    pub(crate) fn new(account: Account, threads: usize) -> Open {
+        Open { account, threads, profile: Profile::default() }
+    }
+
     /// How many elements to handle at a time, so that they fit in the nearer caches and in a part of what is left.
     pub(crate) fn block(&self, spec: &Spec, preferred: usize) -> usize {
         // Elements of unknown size come singly until some have been weighed.
@@ -28,9 +34,9 @@ impl Open {
 
     /// How many elements of this size to handle at a time.
     pub(crate) fn block_of(&self, size: usize, preferred: usize) -> usize {
-        let left = self.account.budget().left().unwrap_or(Bytes::MAX);
+        let left = pages::left(&self.account);
         // Four blocks in flight, in two copies each, leave half of what is left to others.
-        let bytes = (left.0 / 16).min(preferred as u64).max(1) as usize;
+        let bytes = (left / 16).min(preferred as u64).max(1) as usize;
         (bytes / size.max(1)).clamp(1, Open::ROWS)
     }
 
@@ -157,19 +163,17 @@ pub(crate) struct InOrder {
     lookup: Arc<dyn Lookup>,
     epoch: u64,
     next: u64,
-    at: Vec<u64>,
 }
 
 impl InOrder {
     pub(crate) fn new(lookup: Arc<dyn Lookup>, epoch: u64) -> InOrder {
-        InOrder { lookup, epoch, next: 0, at: Vec::new() }
+        InOrder { lookup, epoch, next: 0 }
     }
 
     fn gather(&mut self, n: u64, out: &mut Builder<'_>) -> Result<(), Error> {
         let before = out.rows();
-        self.at.clear();
-        self.at.extend(self.next..self.next + n);
-        let result = self.lookup.gather(self.epoch, &self.at, out);
+        let at = Counted::collect(out.account(), n as usize, self.next..self.next + n);
+        let result = at.and_then(|at| self.lookup.gather(self.epoch, &at, out));
         match result {
             Ok(()) => self.next += n,
             Err(_) => out.truncate(before),

@@ -1,65 +1,117 @@
 //! Growing memory that is counted: every byte is reserved before it is allocated.
 
 use crate::Error;
+use crate::pages::{self, LARGE, Pages};
 use plimsoll_budget::{Account, Bytes, Reservation};
 use plimsoll_tensor::Element;
 
-/// A growing list whose capacity is reserved from an account.
+/// A growing list whose capacity is reserved from an account: of the heap, or pages of its own when it is large.
 pub(crate) struct Counted<T> {
-    items: Vec<T>,
+    small: Vec<T>,
     held: Reservation,
+    /// In place of `small`, with the number of items.
+    large: Option<(Pages, usize)>,
 }
 
-impl<T: Clone> Counted<T> {
+impl<T: Copy> Counted<T> {
     pub(crate) fn new(account: &Account) -> Result<Counted<T>, Error> {
-        Ok(Counted { items: Vec::new(), held: account.reserve(Bytes::ZERO)? })
+        Ok(Counted { small: Vec::new(), held: account.reserve(Bytes::ZERO)?, large: None })
+    }
+
+    /// At most `n` items.
+    pub(crate) fn collect(
+        account: &Account,
+        n: usize,
+        items: impl IntoIterator<Item = T>,
+    ) -> Result<Counted<T>, Error> {
+        let mut list = Counted::new(account)?;
+        list.reserve(n)?;
+        items.into_iter().take(n).try_for_each(|item| list.push(item))?;
+        Ok(list)
+    }
+
+    fn capacity(&self) -> usize {
+        match &self.large {
+            Some((pages, _)) => pages.bytes() / size_of::<T>(),
+            None => self.small.capacity(),
+        }
     }
 
     /// Room for `more` items, exactly so when the list was empty, else at least doubling while the budget allows it.
     pub(crate) fn reserve(&mut self, more: usize) -> Result<(), Error> {
-        let needed = self.items.len().saturating_add(more);
-        if needed <= self.items.capacity() {
+        let needed = self.len().saturating_add(more);
+        if needed <= self.capacity() {
             return Ok(());
         }
-        let account = self.held.account().clone();
-        let reserve = |capacity: usize| {
-            account.reserve(Bytes::from(capacity.saturating_mul(size_of::<T>()))).map(|held| (capacity, held))
-        };
         // While the list moves, the old and the new place exist side by side, so both stay reserved.
-        let (capacity, held) = reserve(needed.max(self.items.len().saturating_mul(2))).or_else(|_| reserve(needed))?;
-        let mut items = Vec::new();
-        items.try_reserve_exact(capacity).map_err(|_| self.refused(capacity))?;
-        items.extend_from_slice(&self.items);
-        self.items = items;
-        self.held = held;
+        self.move_to(needed.max(self.len().saturating_mul(2))).or_else(|_| self.move_to(needed))
+    }
+
+    fn move_to(&mut self, capacity: usize) -> Result<(), Error> {
+        let account = self.held.account().clone();
+        let bytes = capacity.saturating_mul(size_of::<T>());
+        if bytes >= LARGE {
+            let (pages, len) = (Pages::new(&account, bytes)?, self.len());
+            // SAFETY: the pages have room for at least as many items, and are apart from where the items are.
+            unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), pages.start().as_ptr().cast::<T>(), len) };
+            *self = Counted { small: Vec::new(), held: account.reserve(Bytes::ZERO)?, large: Some((pages, len)) };
+            return Ok(());
+        }
+        let reserve = || account.reserve(Bytes::from(bytes));
+        let held = reserve().or_else(|_| {
+            pages::release(&account);
+            reserve()
+        })?;
+        let mut small = Vec::new();
+        if small.try_reserve_exact(capacity).is_err() {
+            let message = format!("the system has no memory for {}", Bytes::from(bytes));
+            return Err(Error::pipeline(account.name(), message));
+        }
+        small.extend_from_slice(self);
+        *self = Counted { small, held, large: None };
         Ok(())
     }
 
     pub(crate) fn push(&mut self, item: T) -> Result<(), Error> {
         self.reserve(1)?;
-        self.items.push(item);
+        match &mut self.large {
+            // SAFETY: there is room for it behind the last one.
+            Some((pages, len)) => unsafe {
+                pages.start().as_ptr().cast::<T>().add(*len).write(item);
+                *len += 1;
+            },
+            None => self.small.push(item),
+        }
         Ok(())
     }
 
     /// Appends `n` copies of `item` and gives access to them.
     pub(crate) fn grow(&mut self, n: usize, item: T) -> Result<&mut [T], Error> {
         self.reserve(n)?;
-        let old = self.items.len();
-        self.items.resize(old + n, item);
-        Ok(&mut self.items[old..])
+        let old = self.len();
+        match &mut self.large {
+            Some((pages, len)) => {
+                // SAFETY: there is room for them behind the last one; what is written is a value of the type.
+                unsafe {
+                    let first = pages.start().as_ptr().cast::<T>().add(*len);
+                    (0..n).for_each(|i| first.add(i).write(item));
+                }
+                *len += n;
+            }
+            None => self.small.resize(old + n, item),
+        }
+        Ok(&mut self[old..])
     }
 
     pub(crate) fn truncate(&mut self, n: usize) {
-        self.items.truncate(n);
+        match &mut self.large {
+            Some((_, len)) => *len = (*len).min(n),
+            None => self.small.truncate(n),
+        }
     }
 
     pub(crate) fn clear(&mut self) {
-        self.items.clear();
-    }
-
-    fn refused(&self, capacity: usize) -> Error {
-        let message = format!("the system has no memory for {}", Bytes::from(capacity * size_of::<T>()));
-        Error::pipeline(self.held.account().name(), message)
+        self.truncate(0);
     }
 }
 
@@ -67,13 +119,21 @@ impl<T> std::ops::Deref for Counted<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        &self.items
+        match &self.large {
+            // SAFETY: so many items have been written, and pages are aligned for every type.
+            Some((pages, len)) => unsafe { std::slice::from_raw_parts(pages.start().as_ptr().cast(), *len) },
+            None => &self.small,
+        }
     }
 }
 
 impl<T> std::ops::DerefMut for Counted<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        &mut self.items
+        match &mut self.large {
+            // SAFETY: as above, and the borrow is exclusive.
+            Some((pages, len)) => unsafe { std::slice::from_raw_parts_mut(pages.start().as_ptr().cast(), *len) },
+            None => &mut self.small,
+        }
     }
 }
 

@@ -402,3 +402,72 @@ fn readers_give_their_memory_back() {
         assert_eq!(budget.held(), Bytes::ZERO);
     }
 }
+
+#[cfg(feature = "parquet")]
+#[test]
+fn tables_are_written_and_read_again() {
+    let kinds = [DType::F16, DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool];
+    let mut components: Vec<Component> = kinds.iter().map(|d| Component::new(d.name(), *d, &[])).collect();
+    components.push(Component::new("fixed", DType::F32, &[3]));
+    components.push(Component::ragged("ragged", DType::I64, &[None]));
+    components.push(Component::new("text", Kind::Bytes, &[]));
+    components.push(Component::new("binary", Kind::Bytes, &[]));
+    components.push(Component::ragged("words", Kind::Bytes, &[None]));
+    let data = Dataset::range(0, 3000, 1).map(components, |row, out| {
+        let i = row.get::<i64>("value")?[0];
+        out.set("f16", &[], &[half::f16::from_f64(i as f64 / 8.0)])?;
+        out.set("f32", &[], &[i as f32 / 3.0])?;
+        out.set("f64", &[], &[i as f64 / 3.0])?;
+        out.set("i32", &[], &[-(i as i32)])?;
+        out.set("i64", &[], &[i << 40])?;
+        out.set("u8", &[], &[i as u8])?;
+        out.set("bool", &[], &[i % 3 == 0])?;
+        out.set("fixed", &[3], &[i as f32, f32::INFINITY, -0.0])?;
+        let n = (i % 5) as usize;
+        out.set("ragged", &[n], &vec![i; n])?;
+        out.string("text", format!("row é {i}").as_bytes())?;
+        out.string("binary", &[0xff, i as u8])?;
+        out.strings("words", &[n], &vec![b"w".as_slice(); n])
+    });
+    let folder = std::env::temp_dir().join(format!("plimsoll-tables-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    // Little memory makes many row groups and record batches.
+    for limit in [Bytes::kib(768), Bytes::mib(64)] {
+        let budget = Budget::new(limit);
+        let (parquet, arrow) = (folder.join("t.parquet"), folder.join("t.arrow"));
+        assert_eq!(data.write_parquet(&parquet, &budget).unwrap(), 3000);
+        assert_eq!(data.write_arrow(&arrow, &budget).unwrap(), 3000);
+        assert_eq!((budget.held(), std::fs::read_dir(&folder).unwrap().count()), (Bytes::ZERO, 2));
+        for back in [Dataset::from_parquet(&parquet, None), Dataset::from_arrow(&arrow, None)] {
+            assert_eq!(back.spec().unwrap(), data.spec().unwrap());
+            let mut wanted = data.iter(&Budget::unlimited()).unwrap();
+            for found in back.iter(&Budget::unlimited()).unwrap() {
+                let (found, wanted) = (found.unwrap(), wanted.next().unwrap().unwrap());
+                for c in data.spec().unwrap().components() {
+                    assert_eq!(found.shape(&c.name).unwrap(), wanted.shape(&c.name).unwrap());
+                    match c.kind {
+                        Kind::Bytes => assert!(found.strings(&c.name).unwrap().eq(wanted.strings(&c.name).unwrap())),
+                        _ => assert_eq!(found.row().bytes(&c.name).unwrap(), wanted.row().bytes(&c.name).unwrap()),
+                    }
+                }
+            }
+            assert!(wanted.next().is_none());
+        }
+    }
+    // Nothing to write is a table without rows; what no table holds is refused, and nothing is left behind.
+    let budget = Budget::unlimited();
+    assert_eq!(data.take(0).write_parquet(folder.join("none.parquet"), &budget).unwrap(), 0);
+    assert_eq!(Dataset::from_parquet(folder.join("none.parquet"), None).iter(&budget).unwrap().count(), 0);
+    let deep = Dataset::range(0, 4, 1).batch_exact(2).batch_exact(2);
+    let error = deep.write_arrow(folder.join("deep.arrow"), &budget).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "write_arrow: component value: i64[2,2] is neither a scalar nor of one axis of a type that Arrow has"
+    );
+    let mixed =
+        Dataset::from_strings("s", [&b"text"[..]; 9000]).concatenate(&Dataset::from_strings("s", [&b"\xff"[..]]));
+    let error = mixed.write_arrow(folder.join("mixed.arrow"), &budget).unwrap_err().to_string();
+    assert!(error.ends_with("row 9000: column 's': a string that is not UTF-8, though the first ones are"), "{error}");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 3);
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -1,7 +1,7 @@
 //! Broken and hostile files: an error that names the place and what was expected; never a panic, never memory beyond the budget.
 
 use plimsoll_budget::{Budget, Bytes};
-use plimsoll_data::{AUTOTUNE, Component, Compression, Csv, Dataset, Kind, TfRecordWriter};
+use plimsoll_data::{Component, Compression, Csv, Dataset, Kind, TfRecordWriter};
 use plimsoll_tensor::DType;
 use std::path::{Path, PathBuf};
 
@@ -185,79 +185,8 @@ fn records_with_wrong_sums_and_lengths() {
     }
 }
 
-/// Valid files, changed at random places: whatever comes out, it is not a panic, and all memory comes back.
-fn shake(name: &str, rounds: u64, open: impl Fn(&Path) -> Dataset) {
-    let good = std::fs::read(fixture(name)).unwrap();
-    let file = Scratch::new(&name.replace('/', "-"));
-    let mut state = 0x2545_f491_4f6c_dd1du64;
-    let mut random = |n: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % n
-    };
-    let budget = Budget::new(Bytes::mib(16));
-    let (mut good_rows, mut errors) = (0u64, 0u64);
-    for _ in 0..rounds {
-        let mut bytes = good.clone();
-        for _ in 0..random(6) + 1 {
-            let n = bytes.len() as u64;
-            if n == 0 {
-                break;
-            }
-            let at = random(n) as usize;
-            match random(7) {
-                0 => bytes[at] = random(256) as u8,
-                1 => bytes[at] ^= 1 << random(8),
-                2 => bytes[at] = [0, 0xff, 0x7f, 0x80][random(4) as usize],
-                3 => bytes.truncate(at),
-                4 => bytes.insert(at, random(256) as u8),
-                5 => drop(bytes.remove(at)),
-                _ => {
-                    let to = (at as u64 + random(16)).min(n) as usize;
-                    let part = bytes[at..to].to_vec();
-                    bytes.splice(at..at, part);
-                }
-            }
-        }
-        std::fs::write(&file.0, &bytes).unwrap();
-        match open(&file.0).iter(&budget) {
-            Err(_) => errors += 1,
-            Ok(iter) => {
-                for element in iter.take(1000) {
-                    match element {
-                        Ok(_) => good_rows += 1,
-                        Err(_) => errors += 1,
-                    }
-                }
-            }
-        }
-        assert_eq!(budget.held(), Bytes::ZERO);
-    }
-    // Some changes hit what nothing depends on, others are found.
-    assert!(good_rows > 0 && errors > rounds / 20, "{name}: {good_rows} rows, {errors} errors");
-}
-
 #[test]
-fn changed_npy_npz_and_idx_files() {
-    shake("f4.npy", 3000, |p| Dataset::from_npy(p));
-    shake("text.npy", 1000, |p| Dataset::from_npy(p));
-    shake("plain.npz", 2000, |p| Dataset::from_npz(p));
-    shake("compressed.npz", 2000, |p| Dataset::from_npz(p));
-    shake("images.idx", 2000, |p| Dataset::from_idx([("x", p)]));
-}
-
-#[test]
-fn changed_text_files() {
-    shake("pandas.csv", 2000, |p| {
-        let csv = Csv::default().look_at(0).column("label", DType::I64).column("a", DType::F32);
-        Dataset::from_csv(p, csv)
-    });
-    shake("lines.txt.gz", 2000, |p| Dataset::from_lines_with(p, Compression::Gzip));
-}
-
-#[test]
-fn changed_record_files() {
+fn broken_messages_behind_good_sums() {
     let components = || {
         [
             Component::new("x", DType::F32, &[3]),
@@ -265,11 +194,6 @@ fn changed_record_files() {
             Component::ragged("ragged", DType::I64, &[None]),
         ]
     };
-    shake("example.tfrecord", 2000, |p| {
-        Dataset::from_tfrecords(p, Compression::None).parse_example("record", components())
-    });
-    shake("example.tfrecord.gzip", 1000, |p| Dataset::from_tfrecords(p, Compression::Gzip).prefetch(AUTOTUNE));
-    // Behind good sums, broken messages.
     let file = Scratch::new("messages.tfrecord");
     let data = Dataset::from_tfrecords(fixture("example.tfrecord"), Compression::None);
     let first = data.iter(&Budget::unlimited()).unwrap().nth(3).unwrap().unwrap();
@@ -293,21 +217,10 @@ fn changed_record_files() {
     assert!(good > 10 && iter.report().errors_ignored > 1000, "{good}");
 }
 
-#[cfg(feature = "parquet")]
-#[test]
-fn changed_parquet_and_arrow_files() {
-    shake("arrow_snappy.parquet", 700, |p| Dataset::from_parquet(p, None));
-    shake("arrow_none.parquet", 500, |p| Dataset::from_parquet(p, None));
-    shake("uncompressed.arrow", 700, |p| Dataset::from_arrow(p, None));
-    shake("lz4.arrow", 700, |p| Dataset::from_arrow(p, None));
-}
-
 #[cfg(feature = "images")]
 #[test]
-fn changed_images() {
+fn pictures_that_are_none_or_too_large() {
     use plimsoll_data::Images;
-    shake("images/cats/0.png", 1000, |p| Dataset::from_images(p, Images::default()));
-    shake("images/dogs/1.jpg", 1000, |p| Dataset::from_images(p, Images::resized(3, 3)));
     let text = Scratch::with("text.png", b"no picture");
     assert_eq!(error(&text.0, Dataset::from_images(&text.0, Images::default())), ": is neither JPEG nor PNG");
     // A header that claims 60,000 x 60,000 pixels.

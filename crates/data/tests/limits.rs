@@ -131,15 +131,18 @@ fn growth() {
         .batch(16)
         .prefetch(AUTOTUNE);
     let budget = Budget::new(Bytes::mib(4));
-    let mut early = 0;
+    // Programs are left out: code that runs for the first time comes in by 64 KiB.
+    let anonymous = || measure::usage().unwrap().anonymous.0;
+    let (mut early, mut most) = (0, 0);
     for epoch in 0..220 {
         assert_eq!(data.iter_with(&Options::new(&budget).epoch(epoch)).unwrap().count(), 125);
         if epoch == 19 {
             // The first epochs warm up what the allocator keeps per thread.
-            early = measure::usage().unwrap().peak.0;
+            early = anonymous();
         }
+        most = most.max(anonymous());
     }
-    println!("result {} {}", early, measure::usage().unwrap().peak.0);
+    println!("result {early} {most}");
 }
 
 #[test]
@@ -147,9 +150,9 @@ fn two_hundred_epochs_do_not_grow() {
     let result = run("growth", &[]);
     let (early, late) = result.split_once(' ').unwrap();
     let (early, late): (u64, u64) = (early.parse().unwrap(), late.parse().unwrap());
-    // Four of the kernel's counting steps of 64 KiB: how many threads meet in the allocator differs from epoch to epoch. A leak of
-    // a kilobyte and a half in every epoch is more.
-    assert!(late <= early + (256 << 10), "{early} bytes after 20 epochs, {late} after 220");
+    // One of the kernel's counting steps. A leak of a third of a kilobyte in every epoch is more.
+    println!("{} KiB more after 220 epochs than after 20", late.saturating_sub(early) >> 10);
+    assert!(late <= early + (64 << 10), "{early} bytes after 20 epochs, {late} after 220");
 }
 
 /// A chain per number, made anew in every process.

@@ -31,6 +31,11 @@ fn others_read_what_we_write() {
     for (name, compression) in [("", Compression::None), ("GZIP", Compression::Gzip), ("ZLIB", Compression::Zlib)] {
         data.write_tfrecords(folder.join(format!("example{name}")), compression, &budget).unwrap();
     }
+    #[cfg(feature = "parquet")]
+    {
+        data.write_parquet(folder.join("table.parquet"), &budget).unwrap();
+        data.write_arrow(folder.join("table.arrow"), &budget).unwrap();
+    }
     let script = r#"
 import sys, os
 folder = sys.argv[1]
@@ -49,12 +54,24 @@ try:
     table = pd.read_csv(folder + "/table.csv")
     assert list(table["label"]) == [k ** 3 - 1000 for k in range(50)]
     assert list(table["name"]) == [f'row "{k}", é' for k in range(50)]
+    try:
+        table = pd.read_parquet(folder + "/table.parquet")
+        assert list(table["label"]) == [k ** 3 - 1000 for k in range(50)] and table["x"][4][0] == 1.0
+        done.append("pandas' Parquet")
+    except ImportError:
+        pass
     done.append("pandas")
 except ImportError:
     pass
 try:
     import pyarrow.csv
     assert pyarrow.csv.read_csv(folder + "/table.csv")["name"].to_pylist() == [f'row "{k}", é' for k in range(50)]
+    import pyarrow.feather, pyarrow.parquet
+    for table in [pyarrow.parquet.read_table(folder + "/table.parquet"), pyarrow.feather.read_table(folder + "/table.arrow")]:
+        assert table.schema.types == [pyarrow.list_(pyarrow.field("item", pyarrow.float32(), False), 3), pyarrow.int64(), pyarrow.string()], table.schema
+        assert [x[0] for x in table["x"].to_pylist()] == [k / 4 for k in range(50)]
+        assert table["label"].to_pylist() == [k ** 3 - 1000 for k in range(50)]
+        assert table["name"].to_pylist() == [f'row "{k}", é' for k in range(50)]
     done.append("pyarrow")
 except ImportError:
     pass

@@ -93,7 +93,7 @@ fn a_run_is_shown() {
     browser.key("Home");
 
     // By pointer: the tensor below it is the one whose bytes are there.
-    let place = "(() => { picture.scope = 'arena'; picture.draw(); const p = picture.plan; \
+    let place = "(() => { picture.scope = 'arena'; picture.draw(); picture.root.scrollIntoView(); const p = picture.plan; \
         const i = aliveAt(p, p.peak)[0]; const r = picture.canvas.getBoundingClientRect(); \
         return [i, r.left + (picture.X(p.peak) + picture.X(p.peak + 1)) / 2, r.top + picture.Y(p.base + p.offset[i] + p.size[i] / 2)]; })()";
     let place = browser.eval(place);

@@ -1,4 +1,4 @@
-//! From `Trainer::fit` to the log: a callback, and the clock of the data.
+//! From `Trainer::fit` to the log: a callback.
 
 use crate::RunError;
 use crate::lines::{AccountLine, EndReason, Epoch, EventKind, Header, KeptLine, Line, Memory, SCHEMA_VERSION, Step};
@@ -7,7 +7,6 @@ use crate::tensorboard::EventFile;
 use crate::writer::{RunWriter, now};
 use plimsoll::Error;
 use plimsoll::callbacks::{Callback, Logs, Training};
-use plimsoll::data::{Field, Rows};
 use plimsoll::trainer::Trainer;
 use plimsoll_budget::Bytes;
 use schemars::JsonSchema;
@@ -15,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -30,9 +28,6 @@ pub struct StageWait {
     pub elements: u64,
 }
 
-/// What the input took since the run began: how long training waited, and each stage's own time.
-type InputClock = dyn FnMut() -> (Duration, Vec<StageWait>) + Send;
-
 /// A callback that writes a run directory. Clones write to the same one.
 ///
 /// ```
@@ -43,14 +38,13 @@ type InputClock = dyn FnMut() -> (Duration, Vec<StageWait>) + Send;
 /// use plimsoll::optimizers::Sgd;
 /// use plimsoll::trainer::{Fit, Trainer};
 /// use plimsoll::Tensor;
-/// use plimsoll_run::{Line, RunLog, RunReader, TimedRows};
+/// use plimsoll_run::{Line, RunLog, RunReader};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = std::env::temp_dir().join(format!("plimsoll-run-log-{}", std::process::id()));
 /// let data = Arrays::new(Tensor::from_slice(&[2, 1], &[0.0f32, 1.0])?, Tensor::from_slice(&[2, 1], &[0.0f32, 2.0])?)?;
 /// let mut trainer = Trainer::new(Model::sequential([1]).layer(Dense::new(1)), MeanSquaredError, Sgd::new(0.1))?;
-/// let rows = TimedRows::new(&data);
-/// let log = RunLog::create(&directory, "two points")?.input(rows.clock());
-/// trainer.fit(&rows, Fit::epochs(3).callback(log.clone()))?;
+/// let log = RunLog::create(&directory, "two points")?;
+/// trainer.fit(&data, Fit::epochs(3).callback(log.clone()))?;
 ///
 /// let lines = RunReader::open(&directory).read()?;
 /// assert!(matches!(&lines[0], Line::Run(header) if header.job == "two points" && header.epochs == 3));
@@ -68,7 +62,6 @@ struct Inner {
     writer: RunWriter,
     job: String,
     step_interval: Duration,
-    input: Option<Box<InputClock>>,
     events: Option<EventFile>,
     limit: Option<Bytes>,
     epochs: usize,
@@ -113,7 +106,6 @@ impl RunLog {
             writer: RunWriter::create(directory)?,
             job: job.into(),
             step_interval: Duration::from_millis(500),
-            input: None,
             events: None,
             limit: None,
             epochs: 0,
@@ -132,14 +124,6 @@ impl RunLog {
     #[must_use]
     pub fn step_interval(self, interval: Duration) -> RunLog {
         self.lock().step_interval = interval;
-        self
-    }
-
-    /// With a clock of the input: how long training has waited so far, and each stage's own time so far. [`TimedRows::clock`] is
-    /// one.
-    #[must_use]
-    pub fn input(self, clock: impl FnMut() -> (Duration, Vec<StageWait>) + Send + 'static) -> RunLog {
-        self.lock().input = Some(Box::new(clock));
         self
     }
 
@@ -174,10 +158,21 @@ impl RunLog {
 }
 
 impl Inner {
-    fn marks(&mut self, training: &dyn Training) -> Marks {
-        let (input, stages) = self.input.as_mut().map(|clock| clock()).unwrap_or_default();
-        let disk = training.trainer().map(Trainer::spill_stats).unwrap_or_default();
-        Marks { input, stages, disk: disk.waited, written: disk.written, read: disk.read }
+    fn marks(&self, training: &dyn Training) -> Marks {
+        let Some(trainer) = training.trainer() else { return Marks::default() };
+        let (input, disk) = (trainer.input_report(), trainer.spill_stats());
+        let stage = |s: &plimsoll::data::StageReport| StageWait {
+            name: s.name.clone(),
+            seconds: s.own.as_secs_f64(),
+            elements: s.elements,
+        };
+        Marks {
+            input: input.waited,
+            stages: input.stages.iter().map(stage).collect(),
+            disk: disk.waited,
+            written: disk.written,
+            read: disk.read,
+        }
     }
 
     fn begin(&mut self, training: &dyn Training, epochs: usize, steps: usize) -> Result<(), RunError> {
@@ -351,53 +346,5 @@ fn as_error(error: RunError) -> Error {
     match error {
         RunError::Io { path, source } => Error::File { path, message: source.to_string() },
         other => Error::config("run directory", other.to_string()),
-    }
-}
-
-/// Rows whose reading is timed: how long training waits for its data.
-pub struct TimedRows<'a> {
-    rows: &'a dyn Rows,
-    nanoseconds: Arc<AtomicU64>,
-    n_rows: Arc<AtomicU64>,
-}
-
-impl<'a> TimedRows<'a> {
-    /// These rows.
-    pub fn new(rows: &'a dyn Rows) -> TimedRows<'a> {
-        TimedRows { rows, nanoseconds: Arc::default(), n_rows: Arc::default() }
-    }
-
-    /// The clock, for [`RunLog::input`].
-    pub fn clock(&self) -> impl FnMut() -> (Duration, Vec<StageWait>) + Send + 'static {
-        let (nanoseconds, n_rows) = (self.nanoseconds.clone(), self.n_rows.clone());
-        move || {
-            let waited = Duration::from_nanos(nanoseconds.load(Relaxed));
-            let stage = StageWait {
-                name: "reading rows".into(),
-                seconds: waited.as_secs_f64(),
-                elements: n_rows.load(Relaxed),
-            };
-            (waited, vec![stage])
-        }
-    }
-}
-
-impl Rows for TimedRows<'_> {
-    fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    fn fields(&self) -> &[Field] {
-        self.rows.fields()
-    }
-
-    fn read(&self, field: usize, rows: &[usize], out: &mut [u8]) -> Result<(), Error> {
-        let start = Instant::now();
-        let result = self.rows.read(field, rows, out);
-        self.nanoseconds.fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
-        if field == 0 {
-            self.n_rows.fetch_add(rows.len() as u64, Relaxed);
-        }
-        result
     }
 }

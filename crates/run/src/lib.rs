@@ -39,7 +39,7 @@ pub mod tensorboard;
 pub mod trace;
 mod writer;
 
-pub use callback::{RunLog, StageWait, TimedRows};
+pub use callback::{RunLog, StageWait};
 pub use error::RunError;
 pub use lines::{
     AccountLine, End, EndReason, Epoch, Event, EventKind, Header, KeptLine, Line, Memory, Pressure, SCHEMA_VERSION,

@@ -239,6 +239,9 @@ impl Sweep {
     }
 }
 
+/// What states are for, by name.
+type Roles<'a> = Box<dyn Fn(&str) -> Option<Role> + 'a>;
+
 /// A plan with what is known about it: what a [`PlanPicture`] is made from.
 pub struct PlanSource<'a> {
     plan: &'a Plan,
@@ -247,7 +250,7 @@ pub struct PlanSource<'a> {
     kept: Option<KeptLine>,
     ledger: Vec<AccountLine>,
     costs: Option<&'a CostModel>,
-    role: Box<dyn Fn(&str) -> Option<Role> + 'a>,
+    role: Roles<'a>,
     analysis: Analysis,
 }
 
@@ -269,7 +272,7 @@ impl<'a> PlanSource<'a> {
         Some(source)
     }
 
-    fn with(title: &str, plan: &'a Plan, role: Box<dyn Fn(&str) -> Option<Role> + 'a>) -> PlanSource<'a> {
+    fn with(title: &str, plan: &'a Plan, role: Roles<'a>) -> PlanSource<'a> {
         let analysis = analyse(plan, &*role);
         PlanSource {
             plan,
@@ -386,8 +389,8 @@ impl<'a> PlanSource<'a> {
             _ if buffer.kind == Kind::Workspace => format!("workspace of {}", node.op.name()),
             _ => {
                 // Others may write over it when it is needed no more.
-                let makers = buffer.values.iter().filter_map(|&v| graph.producer(v)).map(|id| graph.node(id));
-                match makers.filter(|n| n.op.runs()).next_back() {
+                let mut makers = buffer.values.iter().filter_map(|&v| graph.producer(v)).map(|id| graph.node(id));
+                match makers.rfind(|n| n.op.runs()) {
                     Some(last) if last.op.name() != node.op.name() => {
                         format!("{}, then {}", node.op.name(), last.op.name())
                     }

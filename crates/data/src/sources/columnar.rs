@@ -1,13 +1,128 @@
 //! What Parquet and Arrow files have in common: arrays of Arrow become columns.
 
-use crate::builder::ColumnBuilder;
-use crate::{Component, Kind};
+use crate::builder::{Builder, ColumnBuilder};
+use crate::flow::Stage;
+use crate::guard::{brief, caught};
+use crate::{Component, Error, Kind, Place, Spec};
 use arrow_array::cast::AsArray;
 use arrow_array::types as ty;
-use arrow_array::{Array, ArrowPrimitiveType};
-use arrow_schema::{DataType, Field};
+use arrow_array::{Array, ArrowPrimitiveType, OffsetSizeTrait, RecordBatch};
+use arrow_schema::{DataType, Field, Schema};
 use plimsoll_tensor::{DType, Shape};
 use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A file read batch by batch.
+pub(crate) trait Batches: Send {
+    fn path(&self) -> &Path;
+
+    /// The next batch, of about `want` rows where that can be chosen; `None` at the end. `row` is the number of its first row. The batch
+    /// before it is gone by now, and its memory can be given back.
+    fn next(&mut self, want: usize, row: u64) -> Result<Option<RecordBatch>, Error>;
+
+    /// Passes over `n` rows from `row` on and says over how many; `None` when they must be read.
+    fn skip(&mut self, n: u64, row: u64) -> Option<u64> {
+        let _ = (n, row);
+        None
+    }
+}
+
+/// The rows of a file.
+pub(crate) struct Table<B> {
+    batches: B,
+    spec: Arc<Spec>,
+    /// The number of the next row in the file.
+    row: u64,
+    /// The batch at hand, and how many of its rows are used.
+    batch: Option<(RecordBatch, usize)>,
+}
+
+impl<B: Batches> Table<B> {
+    pub(crate) fn new(batches: B, spec: Arc<Spec>) -> Table<B> {
+        Table { batches, spec, row: 0, batch: None }
+    }
+
+    /// Appends some rows of the batch at hand, the columns in the order asked for; or says which one cannot be.
+    fn append(&self, batch: &RecordBatch, rows: Range<usize>, out: &mut Builder<'_>) -> Result<(), (usize, Error)> {
+        let path = self.batches.path();
+        for (to, c) in out.columns.iter_mut().zip(self.spec.components()) {
+            let array = batch
+                .column_by_name(&c.name)
+                .ok_or_else(|| (rows.start, Error::in_file(path, format!("has no column '{}'", c.name))))?;
+            append(array, rows.clone(), to).map_err(|(bad, what)| {
+                let place = Place::Row(path.into(), self.row + (bad - rows.start) as u64);
+                let data = |message| Error::data(place, format!("column '{}': {message}", c.name));
+                (bad, what.map_or_else(|error| error, data))
+            })?;
+        }
+        out.commit_rows(rows.len());
+        Ok(())
+    }
+}
+
+impl<B: Batches> Stage for Table<B> {
+    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        let at_hand = self.batch.take().filter(|(batch, used)| *used < batch.num_rows());
+        let at_hand = match at_hand {
+            Some(at_hand) => Some(at_hand),
+            None => self.batches.next(want, self.row)?.map(|batch| (batch, 0)),
+        };
+        let Some((batch, used)) = at_hand else { return Ok(false) };
+        let rows = used..batch.num_rows().min(used + want);
+        let mut result = self.append(&batch, rows.clone(), out);
+        let mut done = rows.len();
+        if let Err((bad, _)) = result {
+            out.rollback();
+            // Those before the bad one are good.
+            done = bad - rows.start + 1;
+            let good = self.append(&batch, rows.start..bad, out);
+            result = good.and(result);
+        }
+        self.row += done as u64;
+        self.batch = Some((batch, used + done));
+        result.map(|()| true).map_err(|(_, error)| error)
+    }
+
+    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
+        let skipped = self.batches.skip(n, self.row);
+        self.row += skipped.unwrap_or(0);
+        Ok(skipped)
+    }
+}
+
+/// Runs a library that may panic on broken files, and makes an error of it.
+pub(crate) fn guarded<T, E: std::fmt::Display>(
+    path: &Path,
+    row: u64,
+    work: impl FnOnce() -> Result<T, E>,
+) -> Result<T, Error> {
+    let place = || Place::Row(path.to_path_buf(), row);
+    caught(work)
+        .ok_or_else(|| Error::data(place(), "is broken in a way that its decoder does not expect"))?
+        .map_err(|error| Error::data(place(), brief(&error)))
+}
+
+/// The places of the columns asked for, or of all, and what they become.
+pub(crate) fn wanted(
+    schema: &Schema,
+    columns: Option<&[String]>,
+    path: &Path,
+) -> Result<(Vec<usize>, Arc<Spec>), Error> {
+    let bad = |message: String| Error::in_file(path, message);
+    let find = |name: &String| {
+        schema.fields().iter().position(|f| f.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+            bad(format!("has no column '{name}'; there are {}", names.join(", ")))
+        })
+    };
+    let wanted: Vec<usize> = match columns {
+        None => (0..schema.fields().len()).collect(),
+        Some(columns) => columns.iter().map(find).collect::<Result<_, _>>()?,
+    };
+    let components = wanted.iter().map(|i| component(schema.field(*i)).map_err(bad)).collect::<Result<Vec<_>, _>>()?;
+    Ok((wanted, Arc::new(Spec::new(components)?)))
+}
 
 /// What a column of Arrow's becomes; `Err` says what it is when we have nothing for it.
 pub(crate) fn component(field: &Field) -> Result<Component, String> {
@@ -47,22 +162,8 @@ pub(crate) type Refused = (usize, Result<String, crate::Error>);
 /// Appends rows of an array.
 pub(crate) fn append(array: &dyn Array, rows: Range<usize>, to: &mut ColumnBuilder<'_>) -> Result<(), Refused> {
     match array.data_type() {
-        DataType::List(_) => {
-            let list = array.as_list::<i32>();
-            for row in rows {
-                let (start, end) = (list.value_offsets()[row] as usize, list.value_offsets()[row + 1] as usize);
-                part(list.values(), start..end, &Shape::new(&[end - start]), to).map_err(|(_, e)| (row, e))?;
-            }
-            Ok(())
-        }
-        DataType::LargeList(_) => {
-            let list = array.as_list::<i64>();
-            for row in rows {
-                let (start, end) = (list.value_offsets()[row] as usize, list.value_offsets()[row + 1] as usize);
-                part(list.values(), start..end, &Shape::new(&[end - start]), to).map_err(|(_, e)| (row, e))?;
-            }
-            Ok(())
-        }
+        DataType::List(_) => lists::<i32>(array, rows, to),
+        DataType::LargeList(_) => lists::<i64>(array, rows, to),
         DataType::FixedSizeList(..) => {
             let list = array.as_fixed_size_list();
             let n = list.value_length() as usize;
@@ -94,6 +195,16 @@ pub(crate) fn append(array: &dyn Array, rows: Range<usize>, to: &mut ColumnBuild
             numbers(array, rows, bytes)
         }
     }
+}
+
+/// Appends rows that are lists, each of its own length.
+fn lists<O: OffsetSizeTrait>(array: &dyn Array, rows: Range<usize>, to: &mut ColumnBuilder<'_>) -> Result<(), Refused> {
+    let list = array.as_list::<O>();
+    for row in rows {
+        let (start, end) = (list.value_offsets()[row].as_usize(), list.value_offsets()[row + 1].as_usize());
+        part(list.values(), start..end, &Shape::new(&[end - start]), to).map_err(|(_, e)| (row, e))?;
+    }
+    Ok(())
 }
 
 /// Appends values as one row.

@@ -6,7 +6,6 @@ use super::lines::LONGEST;
 use crate::builder::{Builder, ColumnBuilder};
 use crate::flow::{Open, Stage};
 use crate::memory::Counted;
-use crate::profile::Profile;
 use crate::{Component, Dataset, Error, Kind, Place, Spec};
 use csv_core::ReadRecordResult;
 use plimsoll_budget::Budget;
@@ -115,7 +114,7 @@ impl Dataset {
             let first = &files.expect_some("csv")?[0];
             // Looking at the first rows needs a little memory before there is a budget to take it from.
             let account = Budget::unlimited().account("csv");
-            let open = Open { account, threads: 1, profile: Profile::default() };
+            let open = Open::new(account, 1);
             let format = Table::look(first, csv, &open)?;
             for path in &files.paths()[1..] {
                 let mut parser = Parser::open(path, &format.csv, &open)?;
@@ -175,7 +174,8 @@ impl Table {
             components.push(Component::new(name, kind, &[]));
             columns.push((i, csv.missing.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone())));
         }
-        Ok(Table { spec: Arc::new(Spec::new(components)?), csv, names, columns })
+        let spec = Spec::new(components).map_err(|e| Error::in_file(path, e.to_string()))?;
+        Ok(Table { spec: Arc::new(spec), csv, names, columns })
     }
 }
 

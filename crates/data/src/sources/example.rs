@@ -106,8 +106,8 @@ impl<'a> Message<'a> {
 /// The value of a feature: which list it is, and the list.
 type Feature<'a> = Option<(u64, &'a [u8])>;
 
-fn decode(record: &[u8], wanted: &[Component], out: &mut Writer<'_, '_>) -> Result<(), Error> {
-    let mut found: Vec<Feature<'_>> = vec![None; wanted.len()];
+/// Calls `each` with the name and the value of every feature.
+fn features<'a>(record: &'a [u8], mut each: impl FnMut(&'a [u8], Feature<'a>)) -> Result<(), Error> {
     Message(record).each(1, |features| {
         Message(features).each(1, |entry| {
             let (mut key, mut value) = (&b""[..], &b""[..]);
@@ -119,7 +119,6 @@ fn decode(record: &[u8], wanted: &[Component], out: &mut Writer<'_, '_>) -> Resu
                     _ => {}
                 }
             }
-            let Some(at) = wanted.iter().position(|c| c.name.as_bytes() == key) else { return Ok(()) };
             let mut list = None;
             let mut feature = Message(value);
             while let Some((number, field)) = feature.next()? {
@@ -127,10 +126,61 @@ fn decode(record: &[u8], wanted: &[Component], out: &mut Writer<'_, '_>) -> Resu
                     list = Some((number, bytes));
                 }
             }
-            // Of two features of one name the later one counts, as for every protobuf map.
-            found[at] = list;
+            each(key, list);
             Ok(())
         })
+    })
+}
+
+/// What the features of some records look like, in the order of their names: of a fixed size where all have as many values.
+/// `None` when the records are not `tf.train.Example`s.
+pub(crate) fn infer<'a>(records: impl IntoIterator<Item = &'a [u8]>) -> Option<Vec<Component>> {
+    let mut found = std::collections::BTreeMap::<String, (u64, usize, bool)>::new();
+    let mut n_records = 0;
+    let mut seen = std::collections::BTreeMap::<String, usize>::new();
+    for record in records {
+        n_records += 1;
+        let mut known = true;
+        features(record, |name, feature| {
+            let (Ok(name), Some((number, list))) = (std::str::from_utf8(name), feature) else {
+                known = false;
+                return;
+            };
+            let mut n = 0;
+            let counted = match number {
+                1 => strings(list, |_| {
+                    n += 1;
+                    Ok(())
+                }),
+                2 => floats(list, |_| n += 1),
+                _ => numbers(list, |_| n += 1),
+            };
+            let (first, size, same) = found.entry(name.into()).or_insert((number, n, true));
+            *same &= *size == n;
+            known &= counted.is_ok() && *first == number;
+            *seen.entry(name.into()).or_default() += 1;
+        })
+        .ok()
+        .filter(|()| known)?;
+    }
+    let component = |(name, (number, size, same)): (String, (u64, usize, bool))| {
+        let kind = [Kind::Bytes, Kind::Number(DType::F32), Kind::Number(DType::I64)][number as usize - 1];
+        match (same && seen[&name] == n_records, size) {
+            (true, 1) => Component::new(name, kind, &[]),
+            (true, n) => Component::new(name, kind, &[n]),
+            (false, _) => Component::ragged(name, kind, &[None]),
+        }
+    };
+    (!found.is_empty()).then(|| found.into_iter().map(component).collect())
+}
+
+fn decode(record: &[u8], wanted: &[Component], out: &mut Writer<'_, '_>) -> Result<(), Error> {
+    let mut found: Vec<Feature<'_>> = vec![None; wanted.len()];
+    features(record, |name, feature| {
+        if let Some(at) = wanted.iter().position(|c| c.name.as_bytes() == name) {
+            // Of two features of one name the later one counts, as for every protobuf map.
+            found[at] = feature;
+        }
     })?;
     wanted.iter().zip(found).try_for_each(|(component, feature)| {
         write(component, feature, out).map_err(|error| match error {

@@ -1,6 +1,7 @@
 //! Folders of images: one folder per class.
 
 use super::files::{Files, Readable};
+use crate::guard::{brief, caught};
 use crate::stages::Writer;
 use crate::{Component, Dataset, Error, Kind};
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, imageops::FilterType};
@@ -137,7 +138,7 @@ fn images_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 /// Appends an encoded image as the component `image`.
 fn decode(path: &Path, bytes: &[u8], images: &Images, out: &mut Writer<'_, '_>) -> Result<(), Error> {
     let bad = |message: String| Error::in_file(path, message);
-    let failed = |e: &dyn std::fmt::Display| bad(format!("is not an image that can be decoded: {e}"));
+    let failed = |e: &dyn std::fmt::Display| bad(format!("is not an image that can be decoded: {}", brief(e)));
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| failed(&e))?;
     if !matches!(reader.format(), Some(ImageFormat::Jpeg | ImageFormat::Png)) {
         return Err(bad("is neither JPEG nor PNG".into()));
@@ -154,9 +155,9 @@ fn decode(path: &Path, bytes: &[u8], images: &Images, out: &mut Writer<'_, '_>) 
     // What the picture claims is reserved before anything of its size is allocated: the decoded picture, its conversion and what
     // a decoder keeps beside it.
     let _held = out.reserve(decoder.total_bytes().saturating_add(pixels * (images.channels as u64 + 4)))?;
-    let decoded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| DynamicImage::from_decoder(decoder)));
-    let picture = decoded.map_err(|_| bad("is broken in a way that its decoder does not expect".into()))?;
-    let picture = picture.map_err(|e| failed(&e))?;
+    let picture = caught(|| DynamicImage::from_decoder(decoder))
+        .ok_or_else(|| bad("is broken in a way that its decoder does not expect".into()))?
+        .map_err(|e| failed(&e))?;
     let picture = match images.channels {
         1 => DynamicImage::ImageLuma8(picture.into_luma8()),
         3 => DynamicImage::ImageRgb8(picture.into_rgb8()),

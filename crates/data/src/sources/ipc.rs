@@ -1,11 +1,10 @@
 //! Arrow IPC files (also called Feather): record batch by record batch, only the columns asked for.
 
 use super::bytes::{Format, Sequence};
-use super::columnar::{append, component};
+use super::columnar::{self, guarded, wanted};
 use super::files::{Files, Readable};
-use super::parquet::guarded;
-use crate::builder::Builder;
 use crate::flow::{Open, Stage};
+use crate::guard::brief;
 use crate::{Dataset, Error, Place, Spec};
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
@@ -26,7 +25,7 @@ impl Dataset {
             let columns: Option<Vec<String>> = columns.map(|c| c.iter().map(|c| c.to_string()).collect());
             let mut spec: Option<Arc<Spec>> = None;
             for path in files.expect_some("arrow")? {
-                let file = Batches::open(path, columns.as_deref())?;
+                let file = File::open(path, columns.as_deref())?;
                 let found = file.spec;
                 match &spec {
                     None => spec = Some(found),
@@ -38,17 +37,17 @@ impl Dataset {
                 }
             }
             let spec = spec.ok_or_else(|| Error::pipeline("arrow", "there are no files"))?;
-            Ok(Dataset::new(Sequence { files, format: Arc::new(Table { spec, columns }) }))
+            Ok(Dataset::new(Sequence { files, format: Arc::new(Arrow { spec, columns }) }))
         })())
     }
 }
 
-struct Table {
+struct Arrow {
     spec: Arc<Spec>,
     columns: Option<Vec<String>>,
 }
 
-impl Format for Table {
+impl Format for Arrow {
     fn describe(&self) -> String {
         format!("arrow {}", self.spec)
     }
@@ -58,23 +57,22 @@ impl Format for Table {
     }
 
     fn open(&self, path: &Path, open: &Open) -> Result<Box<dyn Stage>, Error> {
-        let batches = Batches::open(path, self.columns.as_deref())?;
-        if batches.spec != self.spec {
-            return Err(Error::in_file(path, format!("has columns {}, not {} any more", batches.spec, self.spec)));
+        let file = File::open(path, self.columns.as_deref())?;
+        if file.spec != self.spec {
+            return Err(Error::in_file(path, format!("has columns {}, not {} any more", file.spec, self.spec)));
         }
-        let dictionaries = batches.dictionaries.clone();
-        let mut stage = BatchesStage { batches, open: open.clone(), next: 0, row: 0, batch: None, _held: Vec::new() };
-        for block in dictionaries {
-            let (buffer, held) = stage.batches.read(&block, open, 0)?;
-            stage._held.push(held);
-            let path = stage.batches.readable.path.clone();
-            guarded(&path, 0, || stage.batches.decoder.read_dictionary(&block, &buffer))?;
+        let spec = file.spec.clone();
+        let mut batches = Batches { file, open: open.clone(), next: 0, batch: None, _dictionaries: Vec::new() };
+        for block in batches.file.dictionaries.clone() {
+            let (buffer, held) = batches.file.read(&block, open, 0)?;
+            batches._dictionaries.push(held);
+            guarded(path, 0, || batches.file.decoder.read_dictionary(&block, &buffer))?;
         }
-        Ok(Box::new(stage))
+        Ok(Box::new(columnar::Table::new(batches, spec)))
     }
 }
 
-struct Batches {
+struct File {
     readable: Readable,
     decoder: FileDecoder,
     spec: Arc<Spec>,
@@ -82,8 +80,8 @@ struct Batches {
     dictionaries: Vec<Block>,
 }
 
-impl Batches {
-    fn open(path: &Path, columns: Option<&[String]>) -> Result<Batches, Error> {
+impl File {
+    fn open(path: &Path, columns: Option<&[String]>) -> Result<File, Error> {
         let readable = Readable::open(path)?;
         let bad = |message: String| Error::in_file(path, message);
         if readable.len < 18 {
@@ -97,26 +95,15 @@ impl Batches {
         }
         let mut bytes = vec![0; footer as usize];
         readable.read(readable.len - 10 - footer, &mut bytes)?;
-        let footer = root_as_footer(&bytes).map_err(|e| bad(format!("its footer cannot be parsed: {e}")))?;
+        let footer = root_as_footer(&bytes).map_err(|e| bad(format!("its footer cannot be parsed: {}", brief(&e))))?;
         let schema = footer.schema().ok_or_else(|| bad("its footer has no schema".into()))?;
         let schema: SchemaRef = Arc::new(guarded(path, 0, || arrow_ipc::convert::try_fb_to_schema(schema))?);
-        let find = |name: &String| {
-            schema.fields().iter().position(|f| f.name() == name).ok_or_else(|| {
-                let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-                bad(format!("has no column '{name}'; there are {}", names.join(", ")))
-            })
-        };
-        let wanted: Vec<usize> = match columns {
-            None => (0..schema.fields().len()).collect(),
-            Some(columns) => columns.iter().map(find).collect::<Result<_, _>>()?,
-        };
-        let components = wanted.iter().map(|i| component(schema.field(*i)).map_err(bad));
-        let spec = Arc::new(Spec::new(components.collect::<Result<Vec<_>, _>>()?)?);
+        let (wanted, spec) = wanted(&schema, columns, path)?;
         let blocks =
             |list: Option<flatbuffers_blocks<'_>>| list.map_or(Vec::new(), |list| list.iter().copied().collect());
         let decoder = FileDecoder::new(schema.clone(), footer.version()).with_projection(wanted);
         let (record, dictionaries) = (blocks(footer.recordBatches()), blocks(footer.dictionaries()));
-        Ok(Batches { readable, decoder, spec, blocks: record, dictionaries })
+        Ok(File { readable, decoder, spec, blocks: record, dictionaries })
     }
 
     /// Reads a block; what it takes, unpacked too, stays reserved as long as the reservation.
@@ -172,74 +159,30 @@ fn unpacked(block: &[u8], meta: usize) -> Option<u64> {
     Some(sum)
 }
 
-struct BatchesStage {
-    batches: Batches,
+struct Batches {
+    file: File,
     open: Open,
     next: usize,
-    row: u64,
-    batch: Option<(RecordBatch, usize, Reservation)>,
-    /// The dictionaries.
-    _held: Vec<Reservation>,
+    /// What the batch given out last takes.
+    batch: Option<Reservation>,
+    _dictionaries: Vec<Reservation>,
 }
 
-impl BatchesStage {
-    fn next_batch(&mut self) -> Result<bool, Error> {
-        self.batch = None;
-        let Some(block) = self.batches.blocks.get(self.next).copied() else { return Ok(false) };
-        self.next += 1;
-        let (buffer, held) = self.batches.read(&block, &self.open, self.row)?;
-        let path = self.batches.readable.path.clone();
-        let batch = guarded(&path, self.row, || self.batches.decoder.read_record_batch(&block, &buffer))?;
-        self.batch = batch.map(|batch| (batch, 0, held));
-        Ok(true)
+impl columnar::Batches for Batches {
+    fn path(&self) -> &Path {
+        &self.file.readable.path
     }
 
-    fn append(
-        &self,
-        batch: &RecordBatch,
-        rows: std::ops::Range<usize>,
-        out: &mut Builder<'_>,
-    ) -> Result<(), (usize, Error)> {
-        for (i, (to, c)) in out.columns.iter_mut().zip(self.batches.spec.components()).enumerate() {
-            let place =
-                |row: usize| Place::Row(self.batches.readable.path.clone(), self.row + (row - rows.start) as u64);
-            append(batch.column(i), rows.clone(), to).map_err(|(bad, what)| {
-                (
-                    bad,
-                    what.map_or_else(
-                        |e| e,
-                        |message| Error::data(place(bad), format!("column '{}': {message}", c.name)),
-                    ),
-                )
-            })?;
-        }
-        out.commit_rows(rows.len());
-        Ok(())
-    }
-}
-
-impl Stage for BatchesStage {
-    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+    fn next(&mut self, _want: usize, row: u64) -> Result<Option<RecordBatch>, Error> {
         loop {
-            if let Some((batch, used, _)) = self.batch.as_ref().filter(|(b, used, _)| *used < b.num_rows()) {
-                let (batch, rows) = (batch.clone(), *used..batch.num_rows().min(used + want));
-                let mut result = self.append(&batch, rows.clone(), out);
-                let mut done = rows.len();
-                if let Err((bad, _)) = result {
-                    out.rollback();
-                    // Those before the bad one are good.
-                    done = bad - rows.start + 1;
-                    let good = self.append(&batch, rows.start..bad, out);
-                    result = good.and(result);
-                }
-                self.row += done as u64;
-                if let Some((_, used, _)) = &mut self.batch {
-                    *used += done;
-                }
-                return result.map(|()| true).map_err(|(_, error)| error);
-            }
-            if !self.next_batch()? {
-                return Ok(false);
+            self.batch = None;
+            let Some(block) = self.file.blocks.get(self.next).copied() else { return Ok(None) };
+            self.next += 1;
+            let (buffer, held) = self.file.read(&block, &self.open, row)?;
+            let batch = guarded(self.path(), row, || self.file.decoder.read_record_batch(&block, &buffer))?;
+            if let Some(batch) = batch {
+                self.batch = Some(held);
+                return Ok(Some(batch));
             }
         }
     }

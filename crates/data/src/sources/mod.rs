@@ -5,7 +5,7 @@ mod bytes;
 #[cfg(feature = "parquet")]
 mod columnar;
 mod csv;
-mod example;
+pub(crate) mod example;
 pub(crate) mod files;
 mod idx;
 #[cfg(feature = "images")]
@@ -19,6 +19,8 @@ mod numbers;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod rows;
+#[cfg(feature = "parquet")]
+mod table;
 mod tfrecord;
 mod write;
 

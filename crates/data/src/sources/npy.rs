@@ -6,6 +6,7 @@ use super::rows::{Segment, Series, dataset};
 use crate::builder::Builder;
 use crate::dataset::Node;
 use crate::flow::{Open, Stage};
+use crate::guard::{brief, caught};
 use crate::{Cardinality, Component, Dataset, Error, Kind, Place, Spec};
 use npyz::{DType, Endianness, NpyHeader, Order, TypeChar};
 use plimsoll_tensor::{MAX_RANK, Shape};
@@ -137,9 +138,9 @@ fn parse(head: &[u8]) -> Result<(NpyHeader, usize), String> {
         return Err(format!("the header claims {length} bytes; no real one has more than {HEADER}"));
     }
     let text = head.get(..length).ok_or_else(short)?;
-    let header = std::panic::catch_unwind(|| NpyHeader::from_reader(text))
-        .map_err(|_| "the header cannot be parsed".to_string())?
-        .map_err(|error| format!("the header cannot be parsed: {error}"))?;
+    let header = caught(|| NpyHeader::from_reader(text))
+        .ok_or("the header cannot be parsed")?
+        .map_err(|error| format!("the header cannot be parsed: {}", brief(&error)))?;
     Ok((header, length))
 }
 

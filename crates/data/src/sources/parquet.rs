@@ -1,11 +1,10 @@
 //! Parquet files: row group by row group, page by page, only the columns asked for.
 
 use super::bytes::{Format, Sequence};
-use super::columnar::{append, component};
+use super::columnar::{Batches, Table, guarded, wanted};
 use super::files::{Files, Readable};
-use crate::builder::Builder;
 use crate::flow::{Open, Stage};
-use crate::{Dataset, Error, Place, Spec};
+use crate::{Dataset, Error, Spec};
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Schema};
 use parquet::arrow::ProjectionMask;
@@ -13,7 +12,6 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
 use plimsoll_budget::{Bytes, Reservation};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,11 +24,11 @@ impl Dataset {
         let files = files.into();
         Dataset::from_result((|| {
             let columns: Option<Vec<String>> = columns.map(|c| c.iter().map(|c| c.to_string()).collect());
-            let mut all: Option<Table> = None;
+            let mut all: Option<Parquet> = None;
             for path in files.expect_some("parquet")? {
                 let file = File::open(path, columns.as_deref())?;
                 match &mut all {
-                    None => all = Some(Table { spec: file.spec, columns: columns.clone(), rows: file.rows }),
+                    None => all = Some(Parquet { spec: file.spec, columns: columns.clone(), rows: file.rows }),
                     Some(all) if all.spec == file.spec => all.rows += file.rows,
                     Some(all) => {
                         let message = format!("has columns {}, but the files before it {}", file.spec, all.spec);
@@ -44,13 +42,13 @@ impl Dataset {
     }
 }
 
-struct Table {
+struct Parquet {
     spec: Arc<Spec>,
     columns: Option<Vec<String>>,
     rows: u64,
 }
 
-impl Format for Table {
+impl Format for Parquet {
     fn describe(&self) -> String {
         format!("parquet {}", self.spec)
     }
@@ -64,24 +62,12 @@ impl Format for Table {
         if file.spec != self.spec {
             return Err(Error::in_file(path, format!("has columns {}, not {} any more", file.spec, self.spec)));
         }
-        Ok(Box::new(Groups { file, open: open.clone(), next: 0, row: 0, skip: 0, group: None }))
+        let spec = file.spec.clone();
+        Ok(Box::new(Table::new(Groups { file, open: open.clone(), next: 0, skip: 0, group: None }, spec)))
     }
 
     fn rows(&self) -> Option<u64> {
         Some(self.rows)
-    }
-}
-
-/// Runs a library that may panic on broken files, and makes an error of it.
-pub(crate) fn guarded<T, E: std::fmt::Display>(
-    path: &Path,
-    row: u64,
-    work: impl FnOnce() -> Result<T, E>,
-) -> Result<T, Error> {
-    let place = || Place::Row(path.to_path_buf(), row);
-    match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(result) => result.map_err(|error| Error::data(place(), error.to_string())),
-        Err(_) => Err(Error::data(place(), "is broken in a way that its decoder does not expect")),
     }
 }
 
@@ -101,20 +87,7 @@ impl File {
         let handle = readable.try_clone()?;
         let metadata = guarded(path, 0, || ArrowReaderMetadata::load(&handle, ArrowReaderOptions::new()))?;
         let schema = metadata.schema().clone();
-        let roots: Vec<usize> = match columns {
-            None => (0..schema.fields().len()).collect(),
-            Some(columns) => columns
-                .iter()
-                .map(|name| {
-                    schema.fields().iter().position(|f| f.name() == name).ok_or_else(|| {
-                        let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-                        Error::in_file(path, format!("has no column '{name}'; there are {}", names.join(", ")))
-                    })
-                })
-                .collect::<Result<_, _>>()?,
-        };
-        let components = roots.iter().map(|i| component(schema.field(*i)).map_err(|m| Error::in_file(path, m)));
-        let spec = Arc::new(Spec::new(components.collect::<Result<Vec<_>, _>>()?)?);
+        let (roots, spec) = wanted(&schema, columns, path)?;
         let rows = metadata.metadata().file_metadata().num_rows().max(0) as u64;
         // Strings stay in their dictionaries until they are appended: a page of one long string and many references to it would
         // else unpack to any size.
@@ -277,7 +250,6 @@ impl Thrift<'_> {
 /// A row group being read.
 struct Group {
     reader: ParquetRecordBatchReader,
-    batch: Option<(RecordBatch, usize)>,
     _held: Reservation,
 }
 
@@ -286,8 +258,6 @@ struct Groups {
     open: Open,
     /// The next row group.
     next: usize,
-    /// The number of the next row in the file.
-    row: u64,
     /// Rows to pass over before the next one.
     skip: u64,
     group: Option<Group>,
@@ -295,7 +265,7 @@ struct Groups {
 
 impl Groups {
     /// Opens the next row group that has rows left; false at the end.
-    fn open_group(&mut self, want: usize) -> Result<bool, Error> {
+    fn open_group(&mut self, want: usize, row: u64) -> Result<bool, Error> {
         let metadata = self.file.metadata.metadata().clone();
         loop {
             let Some(group) = metadata.row_groups().get(self.next) else { return Ok(false) };
@@ -311,7 +281,7 @@ impl Groups {
             let handle = self.file.readable.try_clone()?;
             let mask = ProjectionMask::roots(self.file.metadata.parquet_schema(), self.file.roots.iter().copied());
             let (meta, number) = (self.file.metadata.clone(), self.next - 1);
-            let reader = guarded(&self.file.readable.path, self.row, || {
+            let reader = guarded(&self.file.readable.path, row, || {
                 ParquetRecordBatchReaderBuilder::new_with_metadata(handle, meta)
                     .with_row_groups(vec![number])
                     .with_projection(mask)
@@ -319,95 +289,38 @@ impl Groups {
                     .with_offset(offset)
                     .build()
             })?;
-            self.group = Some(Group { reader, batch: None, _held });
+            self.group = Some(Group { reader, _held });
             return Ok(true);
         }
     }
-
-    /// The next rows of the group; false when it has no more.
-    fn next_batch(&mut self) -> Result<bool, Error> {
-        let Some(group) = &mut self.group else { return Ok(false) };
-        let (path, row) = (self.file.readable.path.clone(), self.row);
-        group.batch = None;
-        let batch = guarded(&path, row, || group.reader.next().transpose());
-        match batch {
-            Ok(Some(batch)) => group.batch = Some((batch, 0)),
-            Ok(None) => self.group = None,
-            Err(error) => {
-                // Behind a page that cannot be decoded the group cannot be read on.
-                self.group = None;
-                return Err(error);
-            }
-        }
-        Ok(self.group.is_some())
-    }
-
-    /// Appends some rows of the batch at hand; the columns in the order asked for.
-    fn append(
-        &self,
-        batch: &RecordBatch,
-        rows: std::ops::Range<usize>,
-        out: &mut Builder<'_>,
-    ) -> Result<(), (usize, Error)> {
-        for (to, c) in out.columns.iter_mut().zip(self.file.spec.components()) {
-            let array = batch.column_by_name(&c.name).ok_or_else(|| {
-                (rows.start, Error::in_file(&self.file.readable.path, format!("has no column '{}'", c.name)))
-            })?;
-            let place = |row: usize| Place::Row(self.file.readable.path.clone(), self.row + (row - rows.start) as u64);
-            append(array, rows.clone(), to).map_err(|(bad, what)| {
-                (
-                    bad,
-                    what.map_or_else(
-                        |e| e,
-                        |message| Error::data(place(bad), format!("column '{}': {message}", c.name)),
-                    ),
-                )
-            })?;
-        }
-        out.commit_rows(rows.len());
-        Ok(())
-    }
 }
 
-impl Stage for Groups {
-    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+impl Batches for Groups {
+    fn path(&self) -> &Path {
+        &self.file.readable.path
+    }
+
+    fn next(&mut self, want: usize, row: u64) -> Result<Option<RecordBatch>, Error> {
         loop {
-            let at_hand = self.group.as_ref().and_then(|g| g.batch.as_ref()).filter(|(b, used)| *used < b.num_rows());
-            if let Some((batch, used)) = at_hand {
-                let (batch, used) = (batch.clone(), *used);
-                let rows = used..batch.num_rows().min(used + want);
-                let mut result = self.append(&batch, rows.clone(), out);
-                let mut done = rows.len();
-                if let Err((bad, _)) = result {
-                    out.rollback();
-                    // Those before the bad one are good.
-                    done = bad - rows.start + 1;
-                    let good = self.append(&batch, rows.start..bad, out);
-                    result = good.and(result);
-                }
-                self.row += done as u64;
-                if let Some((_, used)) = self.group.as_mut().and_then(|g| g.batch.as_mut()) {
-                    *used += done;
-                }
-                return result.map(|()| true).map_err(|(_, error)| error);
+            if let Some(mut group) = self.group.take()
+                // Behind a page that cannot be decoded the group cannot be read on.
+                && let Some(batch) = guarded(self.path(), row, || group.reader.next().transpose())?
+            {
+                self.group = Some(group);
+                return Ok(Some(batch));
             }
-            if self.group.is_some() {
-                self.next_batch()?;
-                continue;
-            }
-            if !self.open_group(want)? {
-                return Ok(false);
+            if !self.open_group(want, row)? {
+                return Ok(None);
             }
         }
     }
 
-    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
+    fn skip(&mut self, n: u64, row: u64) -> Option<u64> {
         if self.group.is_some() {
-            return Ok(None);
+            return None;
         }
-        let n = n.min(self.file.rows - self.row);
+        let n = n.min(self.file.rows.saturating_sub(row));
         self.skip += n;
-        self.row += n;
-        Ok(Some(n))
+        Some(n)
     }
 }

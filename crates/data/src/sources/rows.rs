@@ -42,7 +42,7 @@ pub(crate) fn dataset(what: &str, words: String, series: Vec<Series>) -> Result<
     let len = first.len();
     for s in &series {
         if s.len() != len {
-            let message = format!("'{}' has {} rows, but '{}' has {len}", s.name, s.len(), first.name);
+            let message = format!("{words}: '{}' has {} rows, but '{}' has {len}", s.name, s.len(), first.name);
             return Err(Error::pipeline(what, message));
         }
     }

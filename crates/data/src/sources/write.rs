@@ -1,4 +1,4 @@
-//! Writing elements to `.npy` and CSV files. TFRecord files are written in `tfrecord.rs`.
+//! Writing elements to `.npy` and CSV files. TFRecord files are written in `tfrecord.rs`, Parquet and Arrow files in `table.rs`.
 
 use crate::{Component, Dataset, Error, Kind};
 use plimsoll_budget::Budget;
@@ -46,10 +46,10 @@ impl Dataset {
             bytes
         };
         let mut file = NewFile::create(path.as_ref())?;
-        file.write(&header(0))?;
+        file.put(&header(0))?;
         let mut rows = 0;
         for element in self.iter(budget)? {
-            file.write(element?.row().bytes(name)?)?;
+            file.put(element?.row().bytes(name)?)?;
             rows += 1;
         }
         file.finish(&header(rows))?;
@@ -67,8 +67,8 @@ impl Dataset {
         }
         let mut file = NewFile::create(path.as_ref())?;
         let names: Vec<Vec<u8>> = spec.components().iter().map(|c| quoted(c.name.as_bytes())).collect();
-        file.write(&names.join(&b","[..]))?;
-        file.write(b"\n")?;
+        file.put(&names.join(&b","[..]))?;
+        file.put(b"\n")?;
         let mut rows = 0;
         for element in self.iter(budget)? {
             let element = element?;
@@ -86,7 +86,7 @@ impl Dataset {
                 }
             }
             line.push(b'\n');
-            file.write(&line)?;
+            file.put(&line)?;
             rows += 1;
         }
         file.finish(b"")?;
@@ -131,7 +131,7 @@ fn descr(component: &Component) -> Option<&'static str> {
 }
 
 /// A file that appears under its name when it is complete.
-struct NewFile {
+pub(crate) struct NewFile {
     path: PathBuf,
     partial: PathBuf,
     to: BufWriter<File>,
@@ -139,7 +139,7 @@ struct NewFile {
 }
 
 impl NewFile {
-    fn create(path: &Path) -> Result<NewFile, Error> {
+    pub(crate) fn create(path: &Path) -> Result<NewFile, Error> {
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
         let partial = PathBuf::from(partial);
@@ -147,18 +147,28 @@ impl NewFile {
         Ok(NewFile { path: path.into(), partial, to, done: false })
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.to.write_all(bytes).map_err(|e| Error::io(&self.partial, e))
     }
 
     /// Writes `head` over the first bytes and gives the file its name.
-    fn finish(mut self, head: &[u8]) -> Result<(), Error> {
+    pub(crate) fn finish(mut self, head: &[u8]) -> Result<(), Error> {
         let written = self.to.seek(SeekFrom::Start(0)).and_then(|_| self.to.write_all(head));
         let synced = written.and_then(|()| self.to.flush()).and_then(|()| self.to.get_ref().sync_all());
         synced.map_err(|e| Error::io(&self.partial, e))?;
         std::fs::rename(&self.partial, &self.path).map_err(|e| Error::io(&self.path, e))?;
         self.done = true;
         Ok(())
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.to.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.to.flush()
     }
 }
 

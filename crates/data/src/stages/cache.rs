@@ -8,6 +8,7 @@ use crate::memory::Counted;
 use crate::permutation::mix;
 use crate::sources::files::{Readable, Scatter};
 use crate::{Cardinality, Dataset, Error, Kind, Spec};
+use plimsoll_budget::{Bytes, Reservation};
 use plimsoll_tensor::{MAX_RANK, Shape};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -138,7 +139,8 @@ impl Cache {
 
     fn keep_in_memory(&self, open: &Open) -> Result<Kept, Error> {
         let account = open.account.account("cache");
-        let (mut chunks, mut ends) = (Counted::new(&account)?, Counted::new(&account)?);
+        let (mut chunks, mut ends) = (Vec::new(), Counted::new(&account)?);
+        let mut list = account.reserve(Bytes::ZERO)?;
         let mut end = 0u64;
         self.each_chunk(open, |chunk| {
             // A chunk handed over by a thread may share memory with others, and its account is not the cache's.
@@ -146,9 +148,12 @@ impl Cache {
             own.append(&chunk, 0..chunk.rows)?;
             end += chunk.rows as u64;
             ends.push(end)?;
-            chunks.push(own.finish())
+            // A list that grows by doubling.
+            list.grow(Bytes::from(2 * size_of::<Chunk>()))?;
+            chunks.push(own.finish());
+            Ok(())
         })?;
-        Ok(Kept { chunks, ends })
+        Ok(Kept { chunks, ends, _list: list })
     }
 
     fn keep_in_file(&self, path: &Path, open: &Open) -> Result<Stored, Error> {
@@ -237,7 +242,8 @@ fn nameless(folder: &Path) -> Result<File, Error> {
 
 /// Elements in memory.
 struct Kept {
-    chunks: Counted<Chunk>,
+    chunks: Vec<Chunk>,
+    _list: Reservation,
     ends: Counted<u64>,
 }
 
@@ -247,6 +253,11 @@ impl Lookup for Kept {
     }
 
     fn gather(&self, _epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
+        for (i, to) in out.columns.iter_mut().enumerate() {
+            if let Some(shape) = self.chunks.first().and_then(|chunk| chunk.columns[i].same_shape()) {
+                to.reserve(shape, at.len())?;
+            }
+        }
         let mut rest = at;
         while let Some(first) = rest.first() {
             let chunk = self.ends.partition_point(|end| *end <= *first);

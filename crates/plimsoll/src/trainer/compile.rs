@@ -1,13 +1,13 @@
 //! From model, loss, metrics and optimizer to planned steps. Next: `fit.rs`.
 
 use super::Trainer;
-use super::choose::Techniques;
 use super::limit::Keeps;
 use crate::data::{Field, FieldKind};
 use crate::error::Error;
 use crate::init::Initializer;
 use crate::losses;
 use crate::optimizers::{self, Hyper};
+use crate::session::Techniques;
 use crate::trace::{Mode, Role, Trace, Variable, Variables};
 use crate::weights;
 use plimsoll_budget::Limit;
@@ -35,12 +35,12 @@ pub(super) struct StepKey {
 pub(super) struct Compiled {
     pub engine: Engine,
     steps: Vec<StepKey>,
-    terms: Terms,
+    made: Made,
 }
 
 /// What plans are made under: with others they are made anew.
 #[derive(Clone, Debug, PartialEq)]
-struct Terms {
+struct Made {
     limit: Result<Option<Limit>, String>,
     techniques: Techniques,
     slices: Option<usize>,
@@ -81,15 +81,7 @@ impl Compiled {
         if let Some(name) = file.names().find(|name| !kept(variables).any(|v| v.name == *name)) {
             return Err(Error::file(path, format!("has '{name}', which the model does not have")));
         }
-        for variable in kept(variables) {
-            let mut at = 0;
-            self.engine.write_state(&variable.name, |piece| {
-                file.read(&variable.name, at, piece)?;
-                at += piece.len();
-                Ok::<(), Error>(())
-            })?;
-        }
-        Ok(())
+        kept(variables).try_for_each(|variable| read_state(&mut self.engine, &variable.name, &file))
     }
 
     pub fn set_weights(&mut self, variables: &Variables, weights: &[(String, Tensor)]) -> Result<(), Error> {
@@ -116,10 +108,11 @@ impl Trainer {
     /// Makes sure that the engine has these steps and gives their numbers. Weights and all other states stay.
     /// With what `keeps` says besides, all stays within the memory limit.
     pub(super) fn compile(&mut self, keys: &[StepKey], keeps: Keeps) -> Result<Vec<ProgramId>, Error> {
+        self.keeps = keeps;
         if let Some(compiled) = &self.compiled {
             let found: Option<Vec<ProgramId>> = keys.iter().map(|k| compiled.find(k)).collect();
             if let Some(found) = found
-                && compiled.terms == self.terms()
+                && compiled.made == self.made()
                 && self.keep(keeps, &found)
             {
                 return Ok(found);
@@ -134,13 +127,13 @@ impl Trainer {
         let room = self.room(&graphs, keeps)?;
         let Choice { layout, plans } = self.choose(keys, &graphs, &room)?;
         drop(graphs);
-        let terms = self.terms();
+        let made = self.made();
         match &mut self.compiled {
             None => {
-                let settings = Settings { threads: self.threads, spill_dir: self.spill_dir() };
-                let engine = Engine::open(&self.budget, &layout, plans, settings)?;
-                let mut compiled = Compiled { engine, steps: keys.to_vec(), terms };
-                initialize(&mut compiled.engine, &self.variables, self.seed, |_| true)?;
+                let settings = Settings { threads: self.terms.threads, spill_dir: self.terms.spill_dir() };
+                let engine = Engine::open(&self.terms.budget, &layout, plans, settings)?;
+                let mut compiled = Compiled { engine, steps: keys.to_vec(), made };
+                write_states(&mut compiled.engine, &self.variables, self.seed, self.restored.as_ref(), |_| true)?;
                 self.compiled = Some(compiled);
             }
             Some(compiled) => {
@@ -148,17 +141,28 @@ impl Trainer {
                 if known != layout {
                     compiled.engine.set_state_layout(&layout)?;
                     let is_new = |name: &str| known.get(name).is_none() && known.in_file(name).is_none();
-                    initialize(&mut compiled.engine, &self.variables, self.seed, is_new)?;
+                    write_states(&mut compiled.engine, &self.variables, self.seed, self.restored.as_ref(), is_new)?;
                 }
                 compiled.engine.set_plans(plans)?;
-                (compiled.steps, compiled.terms) = (keys.to_vec(), terms);
+                (compiled.steps, compiled.made) = (keys.to_vec(), made);
             }
         }
         Ok((0..keys.len()).collect())
     }
 
-    fn terms(&self) -> Terms {
-        Terms { limit: self.limit.clone(), techniques: self.techniques, slices: self.slices }
+    /// Makes sure that the engine has one more step than those it has, and gives its number. The numbers of others may change.
+    pub(super) fn add_step(&mut self, key: &StepKey) -> Result<ProgramId, Error> {
+        let compiled = self.compiled.as_ref().expect("compiled before");
+        if let Some(program) = compiled.find(key) {
+            return Ok(program);
+        }
+        let keys: Vec<StepKey> = compiled.steps.iter().chain([key]).cloned().collect();
+        let programs = self.compile(&keys, self.keeps)?;
+        Ok(programs[keys.len() - 1])
+    }
+
+    fn made(&self) -> Made {
+        Made { limit: self.terms.limit.clone(), techniques: self.terms.techniques, slices: self.slices }
     }
 
     /// Makes sure that the model's own states exist.
@@ -168,9 +172,9 @@ impl Trainer {
             self.model.trace(&mut t, 1)?;
             drop(t);
             let layout = layout(&self.variables);
-            let mut engine = Engine::open(&self.budget, &layout, Vec::new(), self.threads)?;
-            initialize(&mut engine, &self.variables, self.seed, |_| true)?;
-            self.compiled = Some(Compiled { engine, steps: Vec::new(), terms: self.terms() });
+            let mut engine = Engine::open(&self.terms.budget, &layout, Vec::new(), self.terms.threads)?;
+            write_states(&mut engine, &self.variables, self.seed, self.restored.as_ref(), |_| true)?;
+            self.compiled = Some(Compiled { engine, steps: Vec::new(), made: self.made() });
         }
         Ok(())
     }
@@ -241,7 +245,7 @@ impl Trainer {
 /// The plan of the training step alone.
 pub(super) fn plan_training(trainer: &mut Trainer, fields: &[Field], batch: usize) -> Result<Plan, Error> {
     let graph = trainer.trace(&StepKey { mode: Mode::Train, batch, fields: fields.to_vec() })?;
-    let options = Options { threads: trainer.threads, ..Options::default() };
+    let options = Options { threads: trainer.terms.threads, ..Options::default() };
     Ok(plan(&graph, &layout(&trainer.variables), &options)?)
 }
 
@@ -313,14 +317,19 @@ pub(super) fn input_name(field: &Field) -> String {
     }
 }
 
-/// Gives the variables that `which` names their initial values.
-pub(super) fn initialize(
+/// Gives the variables that `which` names the values of a checkpoint, or their initial ones.
+pub(super) fn write_states(
     engine: &mut Engine,
     variables: &Variables,
     seed: u64,
+    restored: Option<&weights::Reader>,
     which: impl Fn(&str) -> bool,
 ) -> Result<(), Error> {
     for variable in variables.iter().filter(|v| which(&v.name)) {
+        if let Some(file) = restored.filter(|file| file.ty(&variable.name) == Some(variable.ty)) {
+            read_state(engine, &variable.name, file)?;
+            continue;
+        }
         let parts = variable.init.parts(seed, &variable.name, &variable.ty.shape);
         let (dtype, mut at) = (variable.ty.dtype, 0);
         let mut block = [0.0f32; 1024];
@@ -335,6 +344,16 @@ pub(super) fn initialize(
         })?;
     }
     Ok(())
+}
+
+/// Reads a state from a file, piece by piece.
+fn read_state(engine: &mut Engine, name: &str, file: &weights::Reader) -> Result<(), Error> {
+    let mut at = 0;
+    engine.write_state(name, |piece| {
+        file.read(name, at, piece)?;
+        at += piece.len();
+        Ok::<(), Error>(())
+    })
 }
 
 /// Writes numbers as elements of a type.

@@ -4,8 +4,9 @@
 //! loss, metrics and optimizer become one graph, the graph a plan) and `fit.rs` (rows become inputs, steps run, figures are
 //! read).
 
-mod choose;
+mod checkpoint;
 mod compile;
+mod feed;
 mod fit;
 mod interrupt;
 mod limit;
@@ -13,26 +14,29 @@ mod observe;
 mod profile;
 mod summary;
 
-pub use choose::{Kept, SweepPoint, Techniques};
+pub use crate::session::{Fixed, HostTooSmall, Kept, MemoryGrew, Techniques, WouldNotFit};
+pub use checkpoint::Loaded;
+pub(crate) use checkpoint::{checkpoint_name, checkpoints, remove_unfinished};
 pub use fit::{Fit, History};
-pub use limit::{Fixed, HostTooSmall, MemoryGrew, WouldNotFit};
+pub use limit::SweepPoint;
 pub use profile::{OpTime, Profile};
 pub use summary::{LayerSummary, Summary};
 
 use crate::callbacks::Logs;
-use crate::data::Rows;
+use crate::data::Feed;
 use crate::error::Error;
 use crate::losses::Loss;
 use crate::metrics::Metric;
 use crate::model::Model;
 use crate::optimizers::{Optimizer, UpdateOptions};
-use crate::trace::Variables;
+use crate::session::Terms;
+use crate::trace::{Mode, Variables};
 use compile::Compiled;
-use limit::LoadLine;
-use plimsoll_budget::{Budget, Limit, Reservation};
-use plimsoll_plan::{CostModel, Plan};
+use limit::Keeps;
+use plimsoll_budget::{Budget, Limit};
+use plimsoll_plan::Plan;
 use plimsoll_tensor::Tensor;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// An output's loss with its weight in the total.
@@ -79,32 +83,27 @@ pub struct Trainer {
     optimizer: Arc<dyn Optimizer>,
     updates: UpdateOptions,
     seed: u64,
-    threads: usize,
-    budget: Budget,
-    /// Whether the budget came from outside.
-    shared_budget: bool,
-    /// What the user set, or why it cannot be understood.
-    limit: Result<Option<Limit>, String>,
-    sounding: bool,
-    techniques: Techniques,
+    /// What steps are planned under.
+    terms: Terms,
     /// Slices of a batch that the user asked for.
     slices: Option<usize>,
-    /// Where the spill file may be; the temporary directory if the user named none.
-    spill_dir: Option<PathBuf>,
-    /// What ops cost on this machine, once it was measured.
-    costs: Option<CostModel>,
-    /// What the steps at hand take besides states, arena and library.
-    runtime: Option<Reservation>,
-    /// Results and copies that are being made.
-    results: Option<Reservation>,
-    line: Option<LoadLine>,
     variables: Variables,
     compiled: Option<Compiled>,
+    /// What the steps at hand were planned to leave room for.
+    keeps: Keeps,
     /// Training steps done.
     step: u64,
-    epoch: u64,
+    /// Passes over training data that were begun and ended: each has its own order.
+    pass: u64,
+    /// How far the last `fit` is, and where the next one begins if it goes on with another.
+    progress: fit::Progress,
+    resume: Option<fit::Progress>,
+    /// The checkpoint that states begin with when their steps are made.
+    restored: Option<crate::weights::Reader>,
     /// A rate set by hand, which overrides the schedule.
     rate: Option<f64>,
+    /// Where the time of the training data went.
+    input: crate::data::Report,
 }
 
 impl Trainer {
@@ -131,23 +130,18 @@ impl Trainer {
             optimizer,
             updates: UpdateOptions::default(),
             seed: 0,
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
-            budget: Budget::unlimited(),
-            shared_budget: false,
-            limit: Ok(None),
-            sounding: true,
-            techniques: Techniques::ALL,
+            terms: Terms::default(),
             slices: None,
-            spill_dir: None,
-            costs: None,
-            runtime: None,
-            results: None,
-            line: None,
             variables: Variables::new(),
             compiled: None,
+            keeps: Keeps::default(),
             step: 0,
-            epoch: 0,
+            pass: 0,
+            progress: fit::Progress::default(),
+            resume: None,
+            restored: None,
             rate: None,
+            input: crate::data::Report::default(),
             model,
         })
     }
@@ -206,7 +200,7 @@ impl Trainer {
     /// With this many threads instead of one per core. Results do not depend on it.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Trainer {
-        self.threads = threads.max(1);
+        self.terms.threads = threads.max(1);
         self
     }
 
@@ -221,7 +215,7 @@ impl Trainer {
     /// end of an epoch ([`Error::MemoryGrew`]).
     #[must_use]
     pub fn memory_limit<L: TryInto<Limit, Error: std::fmt::Display>>(mut self, limit: L) -> Trainer {
-        self.limit = limit.try_into().map(Some).map_err(|e| e.to_string());
+        self.terms.set_limit(limit);
         self
     }
 
@@ -241,8 +235,8 @@ impl Trainer {
     /// ```
     #[must_use]
     pub fn budget(mut self, budget: &Budget) -> Trainer {
-        self.budget = budget.clone();
-        self.shared_budget = true;
+        self.terms.budget = budget.clone();
+        self.terms.shared_budget = true;
         self
     }
 
@@ -252,7 +246,7 @@ impl Trainer {
     /// whether it is really there ([`Error::HostTooSmall`]).
     #[must_use]
     pub fn no_sounding(mut self) -> Trainer {
-        self.sounding = false;
+        self.terms.sounding = false;
         self
     }
 
@@ -304,27 +298,51 @@ impl Trainer {
         self.compiled.as_mut().expect("made above").load(&self.variables, path.as_ref())
     }
 
-    /// The figures on some data, without training: `loss` and metrics.
+    /// The figures on some data, without training: `loss` and metrics. Arrays are taken in batches of this size, 32 if there
+    /// is none; a data set says its own (`None`).
     ///
     /// # Errors
     /// When the data does not suit the model.
-    pub fn evaluate(&mut self, data: &dyn Rows, batch_size: usize) -> Result<Logs, Error> {
-        fit::evaluate(self, data, batch_size)
+    pub fn evaluate(&mut self, data: &dyn Feed, batch_size: impl Into<Option<usize>>) -> Result<Logs, Error> {
+        fit::evaluate(self, data, batch_size.into())
     }
 
-    /// The outputs for some data, in order.
+    /// The outputs for some data, in order, in batches as [`Trainer::evaluate`] takes them.
     ///
     /// # Errors
     /// When the data does not suit the model.
-    pub fn predict(&mut self, data: &dyn Rows, batch_size: usize) -> Result<Vec<Tensor>, Error> {
-        fit::predict(self, data, batch_size)
+    pub fn predict(&mut self, data: &dyn Feed, batch_size: impl Into<Option<usize>>) -> Result<Vec<Tensor>, Error> {
+        fit::predict(self, data, batch_size.into())
     }
 
-    /// Trains.
+    /// Trains, on arrays or on a [`Dataset`](crate::data::Dataset) of batches.
+    ///
+    /// ```
+    /// # use plimsoll::{DType, layers::Dense, losses::MeanSquaredError, model::Model, optimizers::Sgd};
+    /// use plimsoll::data::{AUTOTUNE, Component, Dataset};
+    /// use plimsoll::trainer::{Fit, Trainer};
+    /// # fn main() -> Result<(), plimsoll::Error> {
+    /// // Numbers and their doubles, made as they are needed.
+    /// let data = Dataset::range(0, 1000, 1)
+    ///     .map([Component::new("x", DType::F32, &[1]), Component::new("y", DType::F32, &[1])], |row, out| {
+    ///         let x = row.get::<i64>("value")?[0] as f32 / 1000.0;
+    ///         out.set("x", &[1], &[x])?;
+    ///         out.set("y", &[1], &[2.0 * x])
+    ///     })
+    ///     .shuffle(None, 7)
+    ///     .batch(50)
+    ///     .prefetch(AUTOTUNE);
+    /// let mut trainer = Trainer::new(Model::sequential([1]).layer(Dense::new(1)), MeanSquaredError, Sgd::new(0.3))?;
+    /// let history = trainer.fit(&data, Fit::epochs(10))?;
+    /// assert!(history.last("loss").unwrap() < 1e-3);
+    /// println!("{}", history.input);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// When the data does not suit the model, a step cannot be planned, or the loss stops being a number.
-    pub fn fit(&mut self, data: &dyn Rows, options: Fit<'_>) -> Result<History, Error> {
+    pub fn fit(&mut self, data: &dyn Feed, options: Fit<'_>) -> Result<History, Error> {
         fit::fit(self, data, options)
     }
 
@@ -332,16 +350,22 @@ impl Trainer {
     ///
     /// # Errors
     /// When the data does not suit the model.
-    pub fn plan(&mut self, data: &dyn Rows, batch_size: usize) -> Result<Plan, Error> {
-        compile::plan_training(self, data.fields(), batch_size)
+    pub fn plan(&mut self, data: &dyn Feed, batch_size: impl Into<Option<usize>>) -> Result<Plan, Error> {
+        let feeder = feed::Feeder::new(self, Mode::Train, data, batch_size.into(), false)?;
+        compile::plan_training(self, &feeder.keys()[0].fields, feeder.batch_size())
     }
 
     /// Trains for some steps, on the first batches in order, and says how long each op took.
     ///
     /// # Errors
     /// As [`Trainer::fit`].
-    pub fn profile(&mut self, data: &dyn Rows, batch_size: usize, steps: usize) -> Result<Profile, Error> {
-        profile::profile(self, data, batch_size, steps)
+    pub fn profile(
+        &mut self,
+        data: &dyn Feed,
+        batch_size: impl Into<Option<usize>>,
+        steps: usize,
+    ) -> Result<Profile, Error> {
+        profile::profile(self, data, batch_size.into(), steps)
     }
 
     /// The layers with their parameters and bytes, for a batch of this size.

@@ -12,7 +12,7 @@ use plimsoll::trainer::{Fit, Techniques, Trainer};
 use plimsoll::{Bytes, Tensor};
 use plimsoll_run::{
     AccountLine, BufferKind, BufferLine, EventKind, InstructionLine, Phase, PlanPicture, RunLog, StateLine, Strategy,
-    Sweep, TimedRows, Times,
+    Sweep, Times,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -58,11 +58,10 @@ pub fn real_run(directory: &Path) {
     let points = trainer().sweep(&rows, 512, 6).unwrap();
     let smallest = points[0].limit;
     let mut trainer = trainer().memory_limit(smallest + Bytes::mib(2));
-    let timed = TimedRows::new(&rows);
-    let log = RunLog::create(directory, "a small run").unwrap().input(timed.clock()).step_interval(Duration::ZERO);
+    let log = RunLog::create(directory, "a small run").unwrap().step_interval(Duration::ZERO);
     let validation = data(128);
     let fit = Fit::epochs(4).batch_size(512).validation(&validation).callback(log.clone());
-    trainer.fit(&timed, fit).unwrap();
+    trainer.fit(&rows, fit).unwrap();
     log.event(EventKind::Checkpoint, "weights.safetensors").unwrap();
     plimsoll_run::write_sweep(directory, &Sweep::of("a small run", &points)).unwrap();
     let profile = trainer.profile(&rows, 512, 2).unwrap();
