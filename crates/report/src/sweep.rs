@@ -9,8 +9,9 @@ use std::fmt::Write;
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 360.0;
 const LEFT: f64 = 64.0;
-const RIGHT: f64 = 24.0;
-const TOP: f64 = 40.0;
+/// Room for the last label, since labels stand to the right of a falling curve.
+const RIGHT: f64 = 104.0;
+const TOP: f64 = 60.0;
 const BOTTOM: f64 = 52.0;
 
 /// The curve of limit against predicted step time, from the smallest limit to no limit, as an SVG of its own. Where the way to
@@ -109,12 +110,11 @@ pub fn sweep_svg(sweep: &Sweep) -> String {
             escaped(&point.kept.text),
         );
         if way != before {
-            let (anchor, shift) = if x(limits[i]) > WIDTH / 2.0 { ("end", -8.0) } else { ("start", 8.0) };
             let _ = write!(
                 out,
-                r#"<text x="{:.1}" y="{:.1}" text-anchor="{anchor}" fill="var(--ink)">{way}</text>"#,
-                x(limits[i]) + shift,
-                y(ratios[i]) - 8.0,
+                r#"<text x="{:.1}" y="{:.1}" fill="var(--ink)">{way}</text>"#,
+                x(limits[i]) + 9.0,
+                y(ratios[i]) - 6.0,
             );
         }
         before = way;

@@ -6,6 +6,22 @@ use common::chromium::Chromium;
 use common::{Directory, large_plan, real_run};
 use serde_json::json;
 
+const VARIABLE: &str = "PLIMSOLL_TEST_RUN";
+
+/// Trains in a process of its own, so that a limit has nothing of the other tests to carry.
+#[test]
+fn child() {
+    if let Some(directory) = std::env::var_os(VARIABLE) {
+        real_run(directory.as_ref());
+    }
+}
+
+fn make_run(directory: &std::path::Path) {
+    let this = std::env::current_exe().unwrap();
+    let output = std::process::Command::new(this).args(["--exact", "child"]).env(VARIABLE, directory).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
 const WIDE: (u32, u32) = (1280, 900);
 const PHONE: (u32, u32) = (360, 740);
 
@@ -24,7 +40,7 @@ fn a_run_is_shown() {
     let Some(mut browser) = Chromium::open() else { return };
     let directory = Directory::new("browser-run");
     let run = directory.0.join("small");
-    real_run(&run);
+    make_run(&run);
     let page = plimsoll_report::html(&run).unwrap();
     assert!(page.len() < 150_000, "{} bytes", page.len());
     let url = write(&directory, "run.html", &page);
@@ -35,8 +51,9 @@ fn a_run_is_shown() {
             browser.open_page(&url, window, scheme);
             for tab in ["step", "peak", "cost", "training"] {
                 browser.eval(&format!("document.getElementById('tab-{tab}').click()"));
-                let widest = browser.eval("document.documentElement.scrollWidth");
-                assert_eq!(widest, json!(window.0), "{tab} at {} is scrolled sideways", window.0);
+                let widths =
+                    browser.eval("[document.documentElement.scrollWidth, document.documentElement.clientWidth]");
+                assert_eq!(widths[0], widths[1], "{tab} at {} is scrolled sideways", window.0);
                 browser.shot(&format!("run-{tab}-{name}-{scheme}"));
             }
             assert_eq!(browser.requests(), Vec::<String>::new());
@@ -76,7 +93,7 @@ fn a_run_is_shown() {
     browser.key("Home");
 
     // By pointer: the tensor below it is the one whose bytes are there.
-    let place = "(() => { picture.scope = 'arena'; picture.draw(); const p = picture.plan; \
+    let place = "(() => { picture.scope = 'arena'; picture.draw(); picture.root.scrollIntoView(); const p = picture.plan; \
         const i = aliveAt(p, p.peak)[0]; const r = picture.canvas.getBoundingClientRect(); \
         return [i, r.left + (picture.X(p.peak) + picture.X(p.peak + 1)) / 2, r.top + picture.Y(p.base + p.offset[i] + p.size[i] / 2)]; })()";
     let place = browser.eval(place);
@@ -126,7 +143,7 @@ fn a_plan_alone_is_shown_with_the_same_picture() {
     let Some(mut browser) = Chromium::open() else { return };
     let directory = Directory::new("browser-plan");
     let run = directory.0.join("small");
-    real_run(&run);
+    make_run(&run);
     let url = write(&directory, "plan.html", &plimsoll_report::html(run.join(plimsoll_run::PLAN)).unwrap());
     browser.open_page(&url, WIDE, "light");
     browser.shot("plan");
@@ -163,5 +180,34 @@ fn a_hundred_thousand_tensors_are_small_and_quick() {
     assert_eq!(browser.eval("document.getElementById('peak-sum').dataset.exact"), json!("true"));
     browser.eval("picture.y = 'stack'; picture.draw()");
     browser.shot("large-stack");
+    assert!(browser.complaints().is_empty(), "{:#?}", browser.complaints());
+}
+
+#[test]
+fn a_live_page_follows_the_log() {
+    let Some(mut browser) = Chromium::open() else { return };
+    let directory = Directory::new("browser-live");
+    let run = directory.0.join("small");
+    make_run(&run);
+    let other = directory.0.join("other");
+    std::fs::create_dir_all(&other).unwrap();
+    std::fs::copy(run.join(plimsoll_run::LOG), other.join(plimsoll_run::LOG)).unwrap();
+    let server = plimsoll_report::serve::Server::bind(std::slice::from_ref(&directory.0), 0).unwrap();
+    let url = server.url();
+    let own = url.split_once("/?").unwrap().0.to_owned();
+    std::thread::spawn(move || server.run());
+    browser.open_page(&url, WIDE, "light");
+    assert_eq!(browser.eval("document.querySelectorAll('#pick option').length"), json!(2));
+    browser.eval("document.getElementById('pick').value = '1'; document.getElementById('pick').dispatchEvent(new Event('change'))");
+    browser.eval("document.getElementById('tab-training').click()");
+    browser.shot("live-two-runs");
+    let mut writer = plimsoll_run::RunWriter::create(&run).unwrap();
+    writer.event(plimsoll_run::EventKind::Warning, "told while the page is open").unwrap();
+    let begun = std::time::Instant::now();
+    while browser.eval("document.body.textContent.includes('told while the page is open')") != json!(true) {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "the page does not hear of it");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(browser.requests().iter().all(|asked| asked.starts_with(&own)), "{:?}", browser.requests());
     assert!(browser.complaints().is_empty(), "{:#?}", browser.complaints());
 }

@@ -55,10 +55,9 @@ fn run(
         let between = first.limit.0 as f64 + part * (last.limit.0 - first.limit.0) as f64;
         trainer = trainer.memory_limit(Bytes(between as u64 + (3 << 20)));
     }
-    let rows = train;
     let log = RunLog::create(directory, &name)?.tensorboard(directory.join("tensorboard"))?;
     let fit = Fit::epochs(epochs).batch_size(batch).validation(test).callback(log.clone());
-    let history = trainer.fit(rows, fit)?;
+    let history = trainer.fit(train, fit)?;
     trainer.save_weights(directory.join("weights.safetensors"))?;
     log.event(EventKind::Checkpoint, "weights.safetensors")?;
     plimsoll_run::write_sweep(directory, &Sweep::of(&name, &points))?;

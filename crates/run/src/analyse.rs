@@ -105,14 +105,15 @@ fn strategies(plan: &Plan, copies: &Copies) -> (Vec<Strategy>, Vec<Option<u32>>)
     let graph = &plan.graph;
     let step_of = step_of_nodes(plan);
     let mut written = vec![false; graph.values().len()];
-    let mut computed_again = vec![false; copies.n_numbers as usize];
-    for (instruction, &again) in plan.instructions.iter().zip(&copies.again) {
+    // By number: the last step that computes it again; 0 for none, since no first step does.
+    let mut computed_again = vec![0; copies.n_numbers as usize];
+    for (step, (instruction, &again)) in plan.instructions.iter().zip(&copies.again).enumerate() {
         let node = graph.node(instruction.node);
         if let Some(Transfer::BeginWrite(_)) = node.op.transfer() {
             written[node.inputs[0].0 as usize] = true;
         }
         if again {
-            node.outputs.iter().for_each(|&v| computed_again[copies.number(v) as usize] = true);
+            node.outputs.iter().for_each(|&v| computed_again[copies.number(v) as usize] = step as u32);
         }
     }
     let strategy = |buffer: &Buffer| {
@@ -124,7 +125,7 @@ fn strategies(plan: &Plan, copies: &Copies) -> (Vec<Strategy>, Vec<Option<u32>>)
             Strategy::Spilled
         } else if maker.is_some_and(|m| copies.again[step_of[m.0 as usize] as usize]) {
             Strategy::Recomputed
-        } else if any(&|v| computed_again[copies.number(v) as usize]) {
+        } else if any(&|v| computed_again[copies.number(v) as usize] > buffer.last) {
             Strategy::Dropped
         } else {
             Strategy::Kept

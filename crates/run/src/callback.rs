@@ -1,4 +1,4 @@
-//! From `Trainer::fit` to the log: a callback, and the clock of the data.
+//! From `Trainer::fit` to the log: a callback.
 
 use crate::RunError;
 use crate::lines::{AccountLine, EndReason, Epoch, EventKind, Header, KeptLine, Line, Memory, SCHEMA_VERSION, Step};
@@ -27,9 +27,6 @@ pub struct StageWait {
     /// Elements that it gave.
     pub elements: u64,
 }
-
-/// What the input took since the run began: how long training waited, and each stage's own time.
-type InputClock = dyn FnMut() -> (Duration, Vec<StageWait>) + Send;
 
 /// A callback that writes a run directory. Clones write to the same one.
 ///
@@ -65,7 +62,6 @@ struct Inner {
     writer: RunWriter,
     job: String,
     step_interval: Duration,
-    input: Option<Box<InputClock>>,
     events: Option<EventFile>,
     limit: Option<Bytes>,
     epochs: usize,
@@ -110,7 +106,6 @@ impl RunLog {
             writer: RunWriter::create(directory)?,
             job: job.into(),
             step_interval: Duration::from_millis(500),
-            input: None,
             events: None,
             limit: None,
             epochs: 0,
@@ -129,13 +124,6 @@ impl RunLog {
     #[must_use]
     pub fn step_interval(self, interval: Duration) -> RunLog {
         self.lock().step_interval = interval;
-        self
-    }
-
-    /// With a clock of the input: how long training has waited so far, and each stage's own time so far.
-    #[must_use]
-    pub fn input(self, clock: impl FnMut() -> (Duration, Vec<StageWait>) + Send + 'static) -> RunLog {
-        self.lock().input = Some(Box::new(clock));
         self
     }
 
@@ -170,10 +158,21 @@ impl RunLog {
 }
 
 impl Inner {
-    fn marks(&mut self, training: &dyn Training) -> Marks {
-        let (input, stages) = self.input.as_mut().map(|clock| clock()).unwrap_or_default();
-        let disk = training.trainer().map(Trainer::spill_stats).unwrap_or_default();
-        Marks { input, stages, disk: disk.waited, written: disk.written, read: disk.read }
+    fn marks(&self, training: &dyn Training) -> Marks {
+        let Some(trainer) = training.trainer() else { return Marks::default() };
+        let (input, disk) = (trainer.input_report(), trainer.spill_stats());
+        let stage = |s: &plimsoll::data::StageReport| StageWait {
+            name: s.name.clone(),
+            seconds: s.own.as_secs_f64(),
+            elements: s.elements,
+        };
+        Marks {
+            input: input.waited,
+            stages: input.stages.iter().map(stage).collect(),
+            disk: disk.waited,
+            written: disk.written,
+            read: disk.read,
+        }
     }
 
     fn begin(&mut self, training: &dyn Training, epochs: usize, steps: usize) -> Result<(), RunError> {
@@ -206,6 +205,7 @@ impl Inner {
                 write_plan(self.writer.directory(), &source)?;
             }
         }
+        header.memory = Memory::now(self.limit);
         self.writer.line(&Line::Run(Box::new(header)))
     }
 

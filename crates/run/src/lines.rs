@@ -64,6 +64,9 @@ pub struct Header {
     pub kept: Option<KeptLine>,
     /// Who holds how much, as reserved before the first step.
     pub ledger: Vec<AccountLine>,
+    /// What the process holds before the first step. Its peak may stem from what the process did before this run.
+    #[serde(default)]
+    pub memory: Memory,
 }
 
 /// What is done so that a step keeps its memory limit, and what that costs.

@@ -7,7 +7,7 @@ use plimsoll::trace::Role;
 use plimsoll::trainer::{Profile, SweepPoint, Trainer};
 use plimsoll_graph::op::spill::Transfer;
 use plimsoll_graph::{Node, Types, Value};
-use plimsoll_plan::lifetime::{Buffer, Kind};
+use plimsoll_plan::lifetime::Kind;
 use plimsoll_plan::{CostModel, Plan};
 use plimsoll_tensor::TensorType;
 use schemars::JsonSchema;
@@ -133,7 +133,7 @@ pub struct BufferLine {
     pub kind: BufferKind,
     /// Why it is there then.
     pub strategy: Strategy,
-    /// The op that made it, or the input's name.
+    /// The op that made it and the last that wrote over it; or the name of the input, or of the state that is read into it.
     pub what: String,
     /// Element type and sizes of what is first in it; empty for scratch memory.
     #[serde(rename = "type")]
@@ -239,6 +239,9 @@ impl Sweep {
     }
 }
 
+/// What states are for, by name.
+type Roles<'a> = Box<dyn Fn(&str) -> Option<Role> + 'a>;
+
 /// A plan with what is known about it: what a [`PlanPicture`] is made from.
 pub struct PlanSource<'a> {
     plan: &'a Plan,
@@ -247,7 +250,7 @@ pub struct PlanSource<'a> {
     kept: Option<KeptLine>,
     ledger: Vec<AccountLine>,
     costs: Option<&'a CostModel>,
-    role: Box<dyn Fn(&str) -> Option<Role> + 'a>,
+    role: Roles<'a>,
     analysis: Analysis,
 }
 
@@ -269,7 +272,7 @@ impl<'a> PlanSource<'a> {
         Some(source)
     }
 
-    fn with(title: &str, plan: &'a Plan, role: Box<dyn Fn(&str) -> Option<Role> + 'a>) -> PlanSource<'a> {
+    fn with(title: &str, plan: &'a Plan, role: Roles<'a>) -> PlanSource<'a> {
         let analysis = analyse(plan, &*role);
         PlanSource {
             plan,
@@ -362,7 +365,7 @@ impl<'a> PlanSource<'a> {
             death: buffer.last,
             kind: self.analysis.kind(self.plan, buffer),
             strategy: self.analysis.strategies[b],
-            what: self.what(buffer),
+            what: self.what(b),
             ty: buffer.values.first().map(|&v| self.plan.graph.ty(v).to_string()).unwrap_or_default(),
             layer: buffer.node.map(|id| self.plan.graph.node(id).layer.to_string()).unwrap_or_default(),
             values: buffer.values.len() as u32,
@@ -371,18 +374,29 @@ impl<'a> PlanSource<'a> {
     }
 
     /// The op that made a buffer, or the input's name, or the name of the state that is read into it.
-    fn what(&self, buffer: &Buffer) -> String {
-        let graph = &self.plan.graph;
+    fn what(&self, b: usize) -> String {
+        let (graph, buffer) = (&self.plan.graph, &self.plan.buffers[b].0);
         let Some(node) = buffer.node.map(|id| graph.node(id)) else {
             let name = buffer.values.first().and_then(|v| graph.inputs().find(|(input, _)| input == v));
             return name.map(|(_, name)| name.to_owned()).unwrap_or_default();
         };
         match node.op.transfer() {
-            Some(Transfer::BeginRead(slot)) => {
-                self.analysis.moved_states.get(&slot).cloned().unwrap_or_else(|| "read back".into())
-            }
+            Some(Transfer::BeginRead(slot)) => self.analysis.moved_states.get(&slot).cloned().unwrap_or_else(|| {
+                let first = self.analysis.partners[b].and_then(|p| self.plan.buffers[p as usize].0.node);
+                let op = first.map(|id| graph.node(id)).filter(|n| n.op.transfer().is_none());
+                op.map_or_else(|| "read back".to_owned(), |n| format!("{}, read back", n.op.name()))
+            }),
             _ if buffer.kind == Kind::Workspace => format!("workspace of {}", node.op.name()),
-            _ => node.op.name().to_owned(),
+            _ => {
+                // Others may write over it when it is needed no more.
+                let mut makers = buffer.values.iter().filter_map(|&v| graph.producer(v)).map(|id| graph.node(id));
+                match makers.rfind(|n| n.op.runs()) {
+                    Some(last) if last.op.name() != node.op.name() => {
+                        format!("{}, then {}", node.op.name(), last.op.name())
+                    }
+                    _ => node.op.name().to_owned(),
+                }
+            }
         }
     }
 

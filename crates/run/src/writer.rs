@@ -34,7 +34,10 @@ impl RunWriter {
         let open = OpenOptions::new().create(true).append(true).read(true).open(&path);
         let mut file = open.map_err(RunError::io(&path))?;
         end_torn_line(&mut file).map_err(RunError::io(&path))?;
-        Ok(RunWriter { directory, path, file, buffer: Vec::with_capacity(WRITER_BYTES) })
+        // Touched now, so that it counts in what the process holds when a limit is planned for.
+        let mut buffer = vec![b' '; WRITER_BYTES];
+        buffer.clear();
+        Ok(RunWriter { directory, path, file, buffer })
     }
 
     /// The directory.

@@ -74,6 +74,8 @@ fn a_run_under_a_limit_tells_what_the_trainer_knows() {
     assert_eq!(losses, history.get("loss").unwrap());
     assert_eq!(epochs[1].figures["val_loss"], history.last("val_loss"));
     for epoch in &epochs {
+        assert!(epoch.input_wait > 0.0 && epoch.input_wait < epoch.seconds, "{epoch:?}");
+        assert!(epoch.stages.iter().any(|s| s.elements > 0 && s.seconds > 0.0), "{:?}", epoch.stages);
         assert!(epoch.memory.peak >= epoch.memory.resident && epoch.memory.resident > header.arena);
         assert_eq!(epoch.disk_written, if kept.written > 0 { kept.written * 2 } else { 0 });
     }

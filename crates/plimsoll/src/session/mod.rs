@@ -86,6 +86,11 @@ impl Terms {
         self.techniques = techniques;
     }
 
+    /// What ops cost on this machine; `None` until a limit made it worth measuring.
+    pub fn costs(&self) -> Option<&CostModel> {
+        self.costs.as_ref()
+    }
+
     /// The budget that all memory comes from.
     pub fn budget(&self) -> &Budget {
         &self.budget

@@ -142,6 +142,11 @@ impl Feeder {
         self.iter.as_ref().map(Iter::save)
     }
 
+    /// How long was waited for batches so far.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
     /// Where the time of all passes went. Waiting is all of the time in which a step could have run.
     pub fn report(&self) -> Report {
         let mut report = self.report.clone();

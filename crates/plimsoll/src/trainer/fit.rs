@@ -154,6 +154,7 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Feed, mut options: Fit<'_>) 
     let _watcher = if options.handle_interrupt { Watcher::start() } else { None };
     let mut history = History::default();
     let mut go_on = true;
+    trainer.input = Report::default();
 
     for callback in &mut options.callbacks {
         callback.on_train_begin(trainer, options.epochs, n_batches)?;
@@ -188,6 +189,7 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Feed, mut options: Fit<'_>) 
             };
             new_pass = false;
             let loss = trainer.train_step(program, (epoch, step))?;
+            trainer.input.waited = feeder.waited();
             trainer.progress = Progress { epoch, step: step + 1, pass: trainer.pass, position: feeder.position() };
             for callback in &mut options.callbacks {
                 go_on &= callback.on_step_end(trainer, step, loss)?.is_continue();
@@ -212,6 +214,7 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Feed, mut options: Fit<'_>) 
         history.push(&logs);
         let warning = trainer.terms.watch_memory(epoch)?;
         history.warning = history.warning.or(warning);
+        trainer.input = feeder.report();
         for callback in &mut options.callbacks {
             go_on &= callback.on_epoch_end(trainer, epoch, &logs)?.is_continue();
         }

@@ -104,6 +104,8 @@ pub struct Trainer {
     restored: Option<crate::weights::Reader>,
     /// A rate set by hand, which overrides the schedule.
     rate: Option<f64>,
+    /// Where the time of the training data went.
+    input: crate::data::Report,
 }
 
 impl Trainer {
@@ -141,6 +143,7 @@ impl Trainer {
             resume: None,
             restored: None,
             rate: None,
+            input: crate::data::Report::default(),
             model,
         })
     }

@@ -1,6 +1,7 @@
 //! What a log of the run needs to know of a trainer besides its ledger and plans.
 
 use super::Trainer;
+use crate::data::Report;
 use crate::trace::Role;
 use plimsoll_exec::SpillStats;
 use plimsoll_plan::CostModel;
@@ -18,11 +19,17 @@ impl Trainer {
 
     /// What ops cost on this machine; `None` until a limit made it worth measuring.
     pub fn costs(&self) -> Option<&CostModel> {
-        self.terms.costs.as_ref()
+        self.terms.costs()
     }
 
     /// The number of threads that steps run on.
     pub fn n_threads(&self) -> usize {
         self.terms.threads
+    }
+
+    /// Where the time of the training data went so far, of the `fit` that runs or ran last; how long it was waited for is new after every
+    /// step, the stages after every epoch.
+    pub fn input_report(&self) -> &Report {
+        &self.input
     }
 }

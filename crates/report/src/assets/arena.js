@@ -95,7 +95,8 @@ class ArenaPicture {
     this.root = el("div", { class: "picture", tabindex: "0", role: "slider", "aria-label": "Step of the plan: left and right move, up and down choose a tensor, P goes to the peak",
       "aria-valuemin": 1, "aria-valuemax": Math.max(plan.steps, 1), onkeydown: (e) => this.key(e), onpointermove: (e) => e.pointerType === "mouse" && this.point(e, false), onpointerdown: (e) => this.point(e, true), onpointerleave: () => this.leave() }, this.canvas);
     this.announce();
-    new ResizeObserver(() => this.draw()).observe(this.root);
+    // In the next frame: a picture that changes its own height while sizes are told would be told again at once.
+    new ResizeObserver(() => requestAnimationFrame(() => this.root.clientWidth !== this.drawnWidth && this.draw())).observe(this.root);
   }
   // The measured peak of the process, if the run has one.
   measured() { return this.run.facts.measuredPeak; }
@@ -108,7 +109,7 @@ class ArenaPicture {
   range() {
     const p = this.plan, arena = this.scope === "arena";
     const low = arena ? p.base : 0, full = p.planned;
-    const reach = full + (full - low) * 0.22;
+    const reach = full + (full - low) * 0.7;
     const limit = p.limit;
     const far = limit != null && limit > reach;
     return { low, high: limit == null || far ? full + (full - low) * 0.1 : Math.max(limit, full) + (full - low) * 0.05, far };
@@ -118,6 +119,7 @@ class ArenaPicture {
     if (width < 50) return;
     const shape = this.shape(width);
     this.frame = shape;
+    this.drawnWidth = this.root.clientWidth;
     this.paint(new CanvasSurface(this.canvas, shape.width, shape.height), shape);
   }
   paint(s, f) {
@@ -182,10 +184,10 @@ class ArenaPicture {
   // The limit, with the mark that ships carry where their load line is.
   loadLine(s, f, w, y, line, card, far) {
     s.line(f.left, y, f.left + w, y, line, 3, far ? [14, 6] : []);
-    const x = f.left + w * 0.62;
+    const x = f.left + w * (f.small ? 0.86 : 0.62);
     s.circle(x, y, 9, line, 3, card);
     s.line(x - 16, y, x + 16, y, line, 3);
-    const text = `memory limit ${size(this.plan.limit)}${far ? ", far above" : ""}`;
+    const text = `memory limit ${size(this.plan.limit)}${far ? ", above this picture" : ""}`;
     s.text(f.left + 8, y - 7 < 12 ? y + 15 : y - 7, text, line, { size: 12, weight: 650, back: card });
   }
   lanes(s, f, w, X, clock, end, { ink, soft, rule, kinds, card }) {

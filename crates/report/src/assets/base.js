@@ -6,6 +6,7 @@ function el(tag, attrs = {}, ...children) {
   const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attrs)) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (/^(aria|data)-/.test(name) && value != null) node.setAttribute(name, String(value));
     else if (value === true) node.setAttribute(name, "");
     else if (value !== false && value != null) node.setAttribute(name, value);
   }

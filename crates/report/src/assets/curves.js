@@ -44,7 +44,7 @@ function lineChart(title, series, { xName = "epoch", format = figure, zero = fal
 }
 // Each epoch's time: computing, waiting for input, waiting for the disk.
 function timeChart(epochs) {
-  const W = 860, H = 170, L = 52, R = 10, T = 8, B = 26;
+  const W = 1120, H = 190, L = 58, R = 10, T = 8, B = 26;
   const most = Math.max(...epochs.map((e) => e.seconds)) || 1, step = (W - L - R) / epochs.length;
   const total = (of) => epochs.reduce((sum, e) => sum + of(e), 0);
   const seconds = total((e) => e.seconds), input = total((e) => e.input_wait), disk = total((e) => e.disk_wait);

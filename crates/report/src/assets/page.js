@@ -13,6 +13,10 @@ function facts(run) {
   const peaks = f.epochs.map((e) => e.memory.peak).concat(f.end ? [f.end.memory.peak] : []);
   f.measuredPeak = peaks.length ? Math.max(...peaks) : null;
   f.limit = f.header?.limit ?? run.plan?.limit ?? null;
+  // The kernel's peak is that of the process. One that was above the limit before this run began is not this run's.
+  const before = f.header?.memory?.peak ?? 0;
+  f.sampled = f.measuredPeak != null && f.limit != null && f.measuredPeak > f.limit && f.measuredPeak <= before;
+  if (f.sampled) f.measuredPeak = Math.max(f.header.memory.resident, ...f.steps.map((s) => s.resident), ...f.epochs.map((e) => e.memory.resident));
   const sum = (of) => f.epochs.reduce((total, e) => total + of(e), 0);
   f.seconds = sum((e) => e.seconds); f.input = sum((e) => e.input_wait); f.disk = sum((e) => e.disk_wait); f.done = sum((e) => e.steps);
   return f;
@@ -52,11 +56,11 @@ function tiles(run) {
   const tile = (name, value, more) => list.append(el("div", {}, el("dt", {}, name), el("dd", {}, value, more ? el("small", {}, more) : null)));
   tile("Memory limit", f.limit == null ? "none" : size(f.limit), f.header?.limit_source ? f.header.limit_source.replace(/^[\d.]+ \w+ /, "") : "of the whole process");
   if (planned) tile("Planned peak", size(planned), `${exact(planned)} bytes`);
-  if (f.measuredPeak != null) tile("Measured peak", size(f.measuredPeak), planned ? `${percent(f.measuredPeak, planned)} of the plan` : "VmHWM");
+  if (f.measuredPeak != null) tile("Measured peak", size(f.measuredPeak), f.sampled ? `the largest sample; ${size(f.header.memory.peak)} before this run` : planned ? `${percent(f.measuredPeak, planned)} of the plan` : "VmHWM");
   const step = f.done ? f.seconds / f.done : null;
   if (step != null) tile("Time of a step", secs(step), kept?.seconds > 0 ? `predicted ${secs(kept.seconds)}` : "the mean of all, validation included");
   else if (kept?.seconds > 0) tile("Time of a step", secs(kept.seconds), "predicted");
-  if (kept?.seconds > 0 && kept.extra_seconds >= 0) tile("Cost of the limit", `+${(100 * kept.extra_seconds / Math.max(kept.seconds - kept.extra_seconds, 1e-12)).toFixed(1)} %`, "time, predicted");
+  if (kept?.seconds > 0 && kept.extra_seconds >= 0 && kept.extra_seconds < kept.seconds) tile("Cost of the limit", `+${(100 * kept.extra_seconds / Math.max(kept.seconds - kept.extra_seconds, 1e-12)).toFixed(1)} %`, "time, predicted");
   if (f.seconds) tile("Lost in waiting", percent(f.input + f.disk, f.seconds), `input ${secs(f.input)}, disk ${secs(f.disk)}`);
 }
 function subtitle(run) {
@@ -109,7 +113,7 @@ function legend(p) {
   const list = el("ul", { class: "legend", "aria-label": "Colours say what it is, patterns how it came to be there" });
   const kinds = new Set(p.kind), strategies = new Set(p.strategy);
   KINDS.forEach((name, i) => kinds.has(i) && list.append(el("li", {}, swatch(colour("--k" + i)), name)));
-  STRATEGIES.forEach((name, i) => i && strategies.has(i) && list.append(el("li", {}, swatch(colour("--card"), i), name)));
+  STRATEGIES.forEach((name, i) => i && strategies.has(i) && list.append(el("li", {}, swatch(colour("--moments"), i), name)));
   return list;
 }
 function details(side, p, i) {
@@ -140,7 +144,7 @@ function aliveTable(run, step) {
   };
   for (const i of shown) row(swatch(colour("--k" + p.kind[i]), p.strategy[i]), nameOf(p, i), `${p.type(i)} ${p.kind[i] === 6 ? "" : KINDS[p.kind[i]]}${p.strategy[i] ? ", " + STRATEGIES[p.strategy[i]] : ""}`.trim(), p.size[i], i);
   if (rest.length) row(swatch(colour("--k1")), `${plural(rest.length, "smaller piece")}`, "", rest.reduce((a, i) => a + p.size[i], 0));
-  row(swatch(colour("--card"), 9), step === p.peak ? "holes between them" : "not in use at this op", "", p.arena - p.alive[step]);
+  row(swatch(colour("--faint"), 9), step === p.peak ? "holes between them" : "not in use at this op", "", p.arena - p.alive[step]);
   for (const band of [...p.bands].reverse()) row(swatch(colour(band.fill)), band.name, "", band.bytes);
   const ok = sum === total;
   return el("table", {}, el("caption", {}, step === p.peak ? `What is alive at the peak: ${p.opText(step)}` : `What is alive at ${p.opText(step)}`),
@@ -207,7 +211,7 @@ function costTab(run) {
       card("Slices", kept.slices > 1 ? `${kept.slices} of each batch` : "whole batches", kept.slices > 1 ? (kept.exact ? "Gradients are added up; every bit is as with whole batches." : "Gradients are added up; sums are rounded differently.") + (kept.barrier ? ` ${kept.barrier} needs whole batches.` : "") : "No batch is cut."),
       card("Computed again", kept.ops_again ? plural(kept.ops_again, "op") : "nothing", kept.ops_again ? `${againSeconds != null ? `${secs(againSeconds)} a step (${percent(againSeconds, p.clock[p.steps])}). ` : ""}Their results were given up meanwhile.` : "Every value is computed once."),
       card("Moved to the file", kept.written || kept.read ? `${size(kept.written)} out, ${size(kept.read)} in` : "nothing", kept.written || kept.read ? `a step${kept.states_in_file ? `; ${size(kept.states_in_file)} of weights and optimizer state live there` : ""}.` : "No spill file is used."),
-      card("In all", kept.seconds > 0 ? `+${(100 * kept.extra_seconds / base).toFixed(1)} % time` : "no estimate", kept.seconds > 0 ? `predicted ${secs(kept.seconds)} a step, ${secs(base)} without the limit. The results are the same.` : "Nothing had to be weighed against time.")));
+      card("In all", kept.seconds > kept.extra_seconds ? `+${(100 * kept.extra_seconds / base).toFixed(1)} % time` : "no estimate", kept.seconds > kept.extra_seconds ? `predicted ${secs(kept.seconds)} a step, ${secs(base)} without the limit. The results are the same.` : "Nothing had to be weighed against time.")));
     root.append(movedTables(p, again));
   }
   if (run.sweep_svg) {
@@ -222,7 +226,7 @@ function costTab(run) {
   } else root.append(el("p", { class: "note" }, "There is no sweep over other limits in this run directory."));
 }
 function movedTables(p, again) {
-  const box = el("div", { class: "grid" });
+  const box = el("div", { class: "grid moved" });
   const table = (caption, heads, rows) => {
     if (!rows.length) return;
     const cells = (row) => row.map((v, i) => el("td", { class: i ? "n" : null }, v));
@@ -254,7 +258,7 @@ function trainingTab(run) {
         const per = r.facts.header.steps_per_epoch || 1;
         series.push({ name: "within epochs", points: r.facts.steps.map((s) => [s.epoch - 1 + s.step / per, s.loss]), thin: true, stroke: "var(--k1)", dash: "" });
       }
-      if (r.facts.epochs.some((e) => name in e.figures)) series.push({ name: prefix(r) + "training", points: points(name), stroke, dash: "" });
+      if (r.facts.epochs.some((e) => name in e.figures)) series.push({ name: prefix(r) + "training", points: points(name), stroke: stroke ?? "var(--k2)", dash: "" });
       if (r.facts.epochs.some((e) => `val_${name}` in e.figures)) series.push({ name: prefix(r) + "validation", points: points(`val_${name}`), stroke: stroke ?? "var(--k3)", dash: "6 4" });
     });
     charts.append(lineChart(name.replace(/_/g, " "), series));

@@ -109,9 +109,11 @@ fn draw_hull(frame: &mut Frame<'_>, area: Rect, model: &Model) {
         Some(limit) => lines.push(Line::styled(format!("━━⊖━━ limit {}", size(limit)), line_style())),
         None => lines.push(Line::from("      no limit")),
     }
-    let room = limit.map_or(String::new(), |limit| format!(", {} left", size(limit.saturating_sub(planned))));
-    lines.push(Line::from(format!("╌╌╌╌╌ planned {}{room}", size(planned))));
-    let rows = (inside.height as usize).saturating_sub(4);
+    if let Some(limit) = limit {
+        lines.push(Line::from(format!("      room  {}", size(limit.saturating_sub(planned)))));
+    }
+    lines.push(Line::from(format!("╌╌╌╌╌ planned {}", size(planned))));
+    let rows = (inside.height as usize).saturating_sub(lines.len() + 2);
     let mut stack: Vec<(&str, u64, char)> =
         ledger.iter().enumerate().map(|(i, &(name, held))| (name, held, FILLS[i % FILLS.len()])).collect();
     stack.sort_by_key(|&(_, held, _)| std::cmp::Reverse(held));
@@ -279,8 +281,16 @@ mod tests {
         }
         let memory = Memory { resident: 80 << 20, peak: 85 << 20, ..Memory::default() };
         let figures = [("loss".to_owned(), Some(0.5)), ("val_loss".to_owned(), None)].into();
-        let epoch =
-            Epoch { seconds: 10.0, input_wait: 1.0, disk_wait: 2.0, memory, figures, ledger, ..Epoch::default() };
+        let epoch = Epoch {
+            at: 100.0,
+            seconds: 10.0,
+            input_wait: 1.0,
+            disk_wait: 2.0,
+            memory,
+            figures,
+            ledger,
+            ..Epoch::default()
+        };
         model.take(LogLine::Epoch(Box::new(epoch)));
         model.take(LogLine::Event(Event { at: 3661.0, kind: EventKind::Checkpoint, message: "step 10".into() }));
         model
@@ -300,7 +310,8 @@ mod tests {
             "running",
             "epoch 1/4",
             "limit 96.0 MiB",
-            "planned 88.0 MiB, 8.0 MiB left",
+            "planned 88.0 MiB",
+            "room  8.0 MiB",
             "arena 60.0 MiB",
             "state 20.0 MiB",
             "process 8.0 MiB",

@@ -96,14 +96,16 @@ fn follow(directory: &Path, asked_to_end: &AtomicBool) -> Result<(), ReportError
     Ok(())
 }
 
+type PanicHook = dyn Fn(&std::panic::PanicHookInfo<'_>) + Send + Sync;
+
 /// The terminal, taken; given back when this is dropped, and before a panic says what happened.
 struct Screen {
-    hook: Option<Arc<dyn Fn(&std::panic::PanicHookInfo<'_>) + Send + Sync>>,
+    hook: Option<Arc<PanicHook>>,
 }
 
 impl Screen {
     fn take() -> io::Result<Screen> {
-        let before: Arc<dyn Fn(&std::panic::PanicHookInfo<'_>) + Send + Sync> = Arc::from(std::panic::take_hook());
+        let before: Arc<PanicHook> = Arc::from(std::panic::take_hook());
         let then = before.clone();
         std::panic::set_hook(Box::new(move |info| {
             give_back();

@@ -15,6 +15,8 @@ pub struct Chromium {
     session: Option<String>,
     /// What was told without being asked for.
     pub events: Vec<Value>,
+    /// One browser at a time: a machine with few cores would only be slower with more.
+    _turn: std::sync::MutexGuard<'static, ()>,
     _profile: super::Directory,
 }
 
@@ -41,6 +43,8 @@ impl Chromium {
             eprintln!("SKIPPED: no chromium on this machine; install one or name it in PLIMSOLL_CHROMIUM");
             return None;
         };
+        static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         static COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let profile = super::Directory::new(&format!("browser-{number}"));
@@ -71,6 +75,7 @@ impl Chromium {
             next_id: 0,
             session: None,
             events: Vec::new(),
+            _turn: turn,
             _profile: profile,
         };
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
@@ -116,7 +121,7 @@ impl Chromium {
         self.call("Emulation.setEmulatedMedia", features);
         self.call("Page.navigate", json!({"url": url}));
         let begun = Instant::now();
-        while self.eval("document.documentElement.dataset.ready === 'yes'") != json!(true) {
+        while self.eval("document.documentElement?.dataset.ready === 'yes'") != json!(true) {
             assert!(
                 begun.elapsed() < Duration::from_secs(60),
                 "the page does not draw itself: {:#?}",
