@@ -6,8 +6,8 @@ import itertools
 import numpy as np
 from keras.src import backend
 from keras.src.random.seed_generator import draw_seed
-from plimsoll import _engine as engine
 
+from keras_plimsoll.src import primitives as engine
 from keras_plimsoll.src import linalg
 from keras_plimsoll.src import numpy as knp
 from keras_plimsoll.src.core import cast

@@ -3,8 +3,8 @@
 import builtins
 
 import numpy as np
-from plimsoll import _engine as engine
 
+from keras_plimsoll.src import primitives as engine
 from keras_plimsoll.src import numpy as knp
 from keras_plimsoll.src.core import cast
 from keras_plimsoll.src.core import convert_to_tensor

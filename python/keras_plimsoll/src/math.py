@@ -5,8 +5,8 @@ import math as pymath
 
 import numpy as np
 from keras.src.backend.common import standardize_dtype
-from plimsoll import _engine as engine
 
+from keras_plimsoll.src import primitives as engine
 from keras_plimsoll.src import numpy as knp
 from keras_plimsoll.src import record
 from keras_plimsoll.src.core import cast

@@ -11,8 +11,8 @@ from keras.src import backend
 from keras.src.backend.common.backend_utils import check_conv_input_channels
 from keras.src.backend.common.backend_utils import check_conv_transpose_input_channels
 from keras.src.backend.common.backend_utils import compute_conv_transpose_padding_args_for_jax
-from plimsoll import _engine as engine
 
+from keras_plimsoll.src import primitives as engine
 from keras_plimsoll.src import numpy as knp
 from keras_plimsoll.src.core import cast
 from keras_plimsoll.src.core import convert_to_tensor

@@ -8,8 +8,8 @@ from keras.src.backend import config
 from keras.src.backend.common import standardize_dtype
 from keras.src.backend.common.backend_utils import canonicalize_axis
 from keras.src.backend.common.backend_utils import vectorize_impl
-from plimsoll import _engine as engine
 
+from keras_plimsoll.src import primitives as engine
 from keras_plimsoll.src import record
 from keras_plimsoll.src.core import Tensor
 from keras_plimsoll.src.core import cast

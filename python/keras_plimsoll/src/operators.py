@@ -6,8 +6,8 @@ The engine's own operators take operands of one type. These are set on its `Tens
 import builtins
 
 import numpy as np
-from plimsoll import _engine as engine
 
+from keras_plimsoll.src import primitives as engine
 from keras_plimsoll.src import core
 from keras_plimsoll.src import numpy as knp
 from keras_plimsoll.src.core import KerasTensor

@@ -6,8 +6,8 @@ from keras.src.backend.config import floatx
 from keras.src.random.seed_generator import SeedGenerator  # noqa: F401
 from keras.src.random.seed_generator import draw_seed
 from keras.src.random.seed_generator import make_default_seed  # noqa: F401
-from plimsoll import _engine as engine
 
+from keras_plimsoll.src import primitives as engine
 from keras_plimsoll.src import numpy as knp
 from keras_plimsoll.src.core import cast
 from keras_plimsoll.src.core import convert_to_tensor

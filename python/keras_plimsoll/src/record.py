@@ -64,7 +64,9 @@ class Function:
             self._eager = True
             warnings.warn(f"{self._name} runs operation by operation, not as one planned step: {error}", stacklevel=2)
             return self._function(*args)
-        return traced.outputs(traced.program([x for x in leaves if _is_array(x)]))
+        from keras_plimsoll.src.core import convert_to_tensor
+
+        return traced.outputs(traced.program([convert_to_tensor(x) for x in leaves if _is_array(x)]))
 
     def program(self, *args):
         """The program for arguments like these, traced if it has not been."""

@@ -1,8 +1,8 @@
 """Recurrent layers: Keras' step functions written out in time, and the engine's recurrences for the usual cells."""
 
 from keras.src import tree
-from plimsoll import _engine as engine
 
+from keras_plimsoll.src import primitives as engine
 from keras_plimsoll.src import numpy as knp
 from keras_plimsoll.src.core import cast
 from keras_plimsoll.src.core import convert_to_tensor
