@@ -254,9 +254,13 @@ def adaptive_max_pool(inputs, output_size, data_format=None):
 def conv(inputs, kernel, strides=1, padding="valid", data_format=None, dilation_rate=1):
     data_format = backend.standardize_data_format(data_format)
     inputs, kernel = knp.promoted(convert_to_tensor(inputs), convert_to_tensor(kernel))
-    check_conv_input_channels(inputs, kernel, data_format)
     x = _channels_last(inputs, data_format)
     spatial = x.ndim - 2
+    if x.shape[-1] % kernel.shape[-2]:
+        raise ValueError(
+            f"The number of input channels must be evenly divisible by kernel's in_channels. "
+            f"Received input channels {x.shape[-1]} and kernel in_channels {kernel.shape[-2]}. "
+        )
     groups = x.shape[-1] // kernel.shape[-2]
     return _as_given(_conv(x, kernel, strides, padding, dilation_rate, groups, spatial), data_format)
 
@@ -274,6 +278,7 @@ def _conv(x, kernel, strides, padding, dilations, groups, spatial):
 def depthwise_conv(inputs, kernel, strides=1, padding="valid", data_format=None, dilation_rate=1):
     data_format = backend.standardize_data_format(data_format)
     inputs, kernel = knp.promoted(convert_to_tensor(inputs), convert_to_tensor(kernel))
+    check_conv_input_channels(inputs, kernel, data_format)
     x = _channels_last(inputs, data_format)
     *window, channels, multiplier = kernel.shape
     kernel = engine.reshape(kernel, (*window, 1, channels * multiplier))
