@@ -18,7 +18,7 @@ NAME = "plimsoll"
 SUPPORTED = (3, 15)
 
 # Module -> the statements of our branch. Chains that end in `raise` get it in place of that arm.
-_BRANCHES = {
+BRANCHES = {
     "keras.src.backend": """
 from keras_plimsoll.src import *
 from keras_plimsoll.src.core import Variable as BackendVariable
@@ -59,7 +59,7 @@ class _Finder:
 
             check_version(version("keras"))
             return None
-        if fullname not in _BRANCHES and fullname != _DYNAMIC:
+        if fullname not in BRANCHES and fullname != _DYNAMIC:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and type(spec.loader) is importlib.machinery.SourceFileLoader and _chosen():
@@ -79,7 +79,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
         if fullname == _DYNAMIC:
             dispatch.add_dynamic(tree, _DYNAMIC, NAME)
         else:
-            dispatch.add_branch(tree, fullname, NAME, _BRANCHES[fullname])
+            dispatch.add_branch(tree, fullname, NAME, BRANCHES[fullname])
         return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
 
 

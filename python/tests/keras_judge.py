@@ -1,6 +1,7 @@
 """A pytest plugin for running Keras' own tests, which its wheel carries, against this backend.
 
-The wheel leaves out the repository's `conftest.py`; the markers it declares are declared here. Tests named in
+One test module chooses a trainer by the backend's name and refuses others; it gets a branch of ours as Keras itself does
+(pytest must then leave the import to Python: `--assert=plain`). The wheel leaves out the repository's `conftest.py`; the markers it declares are declared here. Tests named in
 `keras_excluded.txt` are left out, each with its reason there. With `KERAS_JUDGE_REPORT` set, the outcome of every test is
 written to that file as JSON.
 """
@@ -9,6 +10,10 @@ import fnmatch
 import json
 import os
 import pathlib
+
+from keras_plimsoll import hook
+
+hook.BRANCHES["keras.src.trainers.trainer_test"] = "from keras_plimsoll.src.trainer import PlimsollTrainer as Trainer"
 
 EXCLUDED = pathlib.Path(__file__).with_name("keras_excluded.txt")
 
@@ -35,6 +40,10 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
+    for module in {item.module for item in items if hasattr(item, "module")}:
+        # Some tests look up a device by the backend's name.
+        if hasattr(module, "CPU_DEVICES"):
+            module.CPU_DEVICES["plimsoll"] = "cpu:0"
     patterns = list(excluded())
     left, out = [], []
     for item in items:

@@ -120,7 +120,7 @@ def convert_to_numpy(x):
     """The value on the host: everything recorded that it needs runs now."""
     if isinstance(x, KerasVariable):
         x = x.value
-    return x.numpy() if isinstance(x, Tensor) else np.array(x)
+    return np.array(x.numpy() if isinstance(x, Tensor) else x)
 
 
 def is_tensor(x):
@@ -166,14 +166,13 @@ def compute_output_spec(fn, *args, **kwargs):
 
     Unknown sizes are tried as two different primes; a size of the result that changes with them is unknown too.
     """
-    with StatelessScope(), SymbolicScope():
-        first = _outputs_with(83, fn, args, kwargs)
-        unknown = any(isinstance(x, KerasTensor) and None in x.shape for x in tree.flatten((args, kwargs)))
-        if not unknown:
-            return first
-        second = _outputs_with(89, fn, args, kwargs)
-        flat = [_merged_spec(a, b) for a, b in zip(tree.flatten(first), tree.flatten(second))]
-        return tree.pack_sequence_as(first, flat)
+    first = _outputs_with(83, fn, args, kwargs)
+    unknown = any(isinstance(x, KerasTensor) and None in x.shape for x in tree.flatten((args, kwargs)))
+    if not unknown:
+        return first
+    second = _outputs_with(89, fn, args, kwargs)
+    flat = [_merged_spec(a, b) for a, b in zip(tree.flatten(first), tree.flatten(second))]
+    return tree.pack_sequence_as(first, flat)
 
 
 def _outputs_with(size, fn, args, kwargs):
@@ -181,7 +180,7 @@ def _outputs_with(size, fn, args, kwargs):
     types = [
         ([size if n is None else n for n in x.shape], x.dtype) for x in leaves if isinstance(x, KerasTensor)
     ]
-    with record.shape_inference(types) as placeholders:
+    with StatelessScope(), SymbolicScope(), record.shape_inference(types) as placeholders:
         placeholders = iter(placeholders)
         flat = [next(placeholders) if isinstance(x, KerasTensor) else x for x in leaves]
         args, kwargs = tree.pack_sequence_as((args, kwargs), flat)

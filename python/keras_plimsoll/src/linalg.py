@@ -203,15 +203,15 @@ def jvp(fun, primals, tangents, has_aux=False):
 
     primals = [convert_to_tensor(p) for p in primals]
     tangents = [convert_to_tensor(t, p.dtype) for p, t in zip(primals, tangents)]
-    with record.watching():
-        primals = [engine.watch(p) for p in primals] if hasattr(engine, "watch") else primals
+    with record.tape():
         outputs = fun(*primals)
         outputs, aux = outputs if has_aux else (outputs, None)
-        flat = [convert_to_tensor(o) for o in tree.flatten(outputs)]
-        seeds = [record.variable_like(o) for o in flat]
-        pulled = engine.gradients(flat, primals, seeds)
-        total = [knp.sum(knp.multiply(g, t)) for g, t in zip(pulled, tangents) if g is not None]
-        pushed = engine.gradients(total, seeds)
-    pushed = [knp.zeros_like(o) if p is None else p for o, p in zip(flat, pushed)]
+        flat = [convert_to_tensor(y) for y in tree.flatten(outputs)]
+        # The gradient is linear in what arrives; its own gradient with respect to that is the derivative.
+        arriving = [engine.full(y.shape, 0, y.dtype) for y in flat]
+        pulled = engine.gradients(flat, primals, arriving)
+        pairs = [(g, t) for g, t in zip(pulled, tangents) if g is not None]
+        pushed = engine.gradients([g for g, _ in pairs], arriving, [t for _, t in pairs])
+    pushed = [knp.zeros_like(y) if p is None else p for y, p in zip(flat, pushed)]
     result = (outputs, tree.pack_sequence_as(outputs, pushed))
     return (*result, aux) if has_aux else result

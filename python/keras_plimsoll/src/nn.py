@@ -593,8 +593,7 @@ def dot_product_attention(
     flash_attention=None,
     attn_logits_soft_cap=None,
 ):
-    if flash_attention:
-        raise ValueError("Flash attention is not supported in plimsoll backend.")
+    # The engine's attention never holds the matrix of scores, whether `flash_attention` asks for that or not.
     query, key, value = (convert_to_tensor(x) for x in (query, key, value))
     if query.ndim != 4:
         raise ValueError(
@@ -604,7 +603,7 @@ def dot_product_attention(
     query, key, value = knp.promoted(query, key, value)
     dtype = query.dtype
     scale = 1.0 / pymath.sqrt(key.shape[-1]) if scale is None else float(scale)
-    if bias is None and mask is None and attn_logits_soft_cap is None and (not is_causal or query.shape[1] == key.shape[1]):
+    if bias is None and mask is None and (not is_causal or query.shape[1] == key.shape[1]):
         return engine.attention(query, key, value, scale=scale, causal=bool(is_causal))
     logits = cast(engine.einsum("btnh,bsnh->bnts", [query, key]), result_type(dtype, "float32"))
     logits = knp.multiply(logits, scale)

@@ -41,12 +41,17 @@ def is_float(x):
 def to_float(x):
     """`x` as the float that a function with float results takes it as."""
     x = convert_to_tensor(x)
+    if is_float(x):
+        return x
     return cast(x, config.floatx() if x.dtype == "int64" else result_type(x.dtype, float))
 
 
 def promoted(*xs, also=()):
     """The operands as tensors of their common type. Python numbers take the others' type where they can."""
     xs = [x if isinstance(x, (int, float)) else convert_to_tensor(x) for x in xs]
+    types = {getattr(x, "dtype", None) for x in xs}
+    if len(types) == 1 and None not in types and (not also or "float" in xs[0].dtype):
+        return xs
     dtype = result_type(*[getattr(x, "dtype", type(x)) for x in xs], *also)
     return [convert_to_tensor(x, dtype) for x in xs]
 
