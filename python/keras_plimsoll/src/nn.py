@@ -603,21 +603,20 @@ def dot_product_attention(
     query, key, value = knp.promoted(query, key, value)
     dtype = query.dtype
     scale = 1.0 / pymath.sqrt(key.shape[-1]) if scale is None else float(scale)
-    if bias is None and mask is None and (not is_causal or query.shape[1] == key.shape[1]):
-        return engine.attention(query, key, value, scale=scale, causal=bool(is_causal))
-    logits = cast(engine.einsum("btnh,bsnh->bnts", [query, key]), result_type(dtype, "float32"))
-    logits = knp.multiply(logits, scale)
-    if bias is not None:
-        logits = knp.add(logits, cast(bias, logits.dtype))
-    logits = _masked(logits, mask, is_causal)
-    weights = cast(engine.softmax(cast(logits, "float32" if logits.dtype != "float64" else "float64"), 3), dtype)
-    return engine.einsum("bnts,bsnh->btnh", [weights, value])
+    if is_causal and query.shape[1] != key.shape[1]:
+        # The engine counts places from the ends of both; Keras counts them from the beginning.
+        order = knp.tri(query.shape[1], key.shape[1], dtype="bool")
+        mask, is_causal = order if mask is None else knp.logical_and(mask, order), False
+    return engine.attention(query, key, value, scale, bool(is_causal), _added(bias, mask, query.dtype))
 
 
-def _masked(logits, mask, is_causal):
-    large = -0.7 * (65500.0 if logits.dtype == "float16" else 3.38953e38)
+def _added(bias, mask, dtype):
+    """What is added to the scores: the bias, and so much less where the mask hides that nothing is left of it."""
+    if bias is None and mask is None:
+        return None
+    work = "float64" if dtype == "float64" else "float32"
+    total = None if bias is None else cast(bias, work)
     if mask is not None:
-        logits = knp.where(mask, logits, like(logits, large))
-    if is_causal:
-        logits = knp.where(knp.tri(*logits.shape[2:], dtype="bool"), logits, like(logits, large))
-    return logits
+        hidden = knp.scalar(-0.7 * 3.38953e38, work)
+        total = knp.where(mask, knp.scalar(0, work) if total is None else total, hidden)
+    return engine.reshape(total, (*[1] * (4 - total.ndim), *total.shape))

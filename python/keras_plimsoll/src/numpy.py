@@ -17,9 +17,7 @@ from keras_plimsoll.src.core import convert_to_numpy
 from keras_plimsoll.src.core import convert_to_tensor
 from keras_plimsoll.src.core import on_host
 from keras_plimsoll.src.core import result_type
-from keras_plimsoll.src.core import stack as _stack_leading
-
-INTEGERS = ("uint8", "int32", "int64")
+from keras_plimsoll.src.record import numpy_dtype
 
 
 # Types
@@ -61,7 +59,7 @@ def _not_bool(x, instead="int32"):
 
 
 def _sum_type(dtype):
-    return "int32" if dtype in ("bool", "int8", "int16", "uint8") else dtype
+    return {"bool": "int32", "int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32"}.get(dtype, dtype)
 
 
 # Axes
@@ -227,8 +225,8 @@ def bitwise_invert(x):
     x = convert_to_tensor(x)
     if x.dtype == "bool":
         return engine.unary("not", x)
-    if x.dtype == "uint8":
-        return engine.binary("sub", like(x, 255), x)
+    if x.dtype.startswith("uint"):
+        return engine.binary("sub", like(x, int(np.iinfo(x.dtype).max)), x)
     return engine.binary("sub", like(x, -1), x)
 
 
@@ -389,7 +387,7 @@ def exp2(x):
 
 def absolute(x):
     x = convert_to_tensor(x)
-    return x if x.dtype in ("bool", "uint8") else engine.unary("abs", x)
+    return x if x.dtype == "bool" or x.dtype.startswith("uint") else engine.unary("abs", x)
 
 
 abs = absolute
@@ -404,18 +402,19 @@ def negative(x):
     x = convert_to_tensor(x)
     if x.dtype == "bool":
         raise TypeError("the negative of a boolean is not defined")
-    return engine.binary("sub", like(x, 0), x) if x.dtype == "uint8" else engine.unary("neg", x)
+    return engine.unary("neg", x) if is_float(x) else engine.binary("sub", like(x, 0), x)
 
 
 def sign(x):
     x = convert_to_tensor(x)
-    if x.dtype in ("bool", "uint8"):
+    if x.dtype == "bool" or x.dtype.startswith("uint"):
         return cast(not_equal(x, 0), x.dtype)
     return engine.unary("sign", x)
 
 
 def square(x):
-    return engine.unary("square", _not_bool(convert_to_tensor(x)))
+    x = _not_bool(convert_to_tensor(x))
+    return engine.unary("square", x) if is_float(x) else engine.binary("mul", x, x)
 
 
 def reciprocal(x):
@@ -518,7 +517,8 @@ def angle(x):
 def signbit(x):
     x = convert_to_tensor(x)
     if not is_float(x):
-        return less(x, 0) if x.dtype not in ("bool", "uint8") else engine.full(x.shape, False, "bool")
+        signed = x.dtype.startswith("int")
+        return less(x, 0) if signed else engine.full(x.shape, False, "bool")
     # The angle of (1, -0.0) is -0.0, and its quotient by itself tells the zeros apart.
     below = less(engine.binary("div", like(x, 1.0), x), 0)
     return where(equal(x, 0), below, less(x, 0))
@@ -1662,7 +1662,7 @@ def matmul(x1, x2):
     a, b = promoted(convert_to_tensor(x1), convert_to_tensor(x2))
     if a.ndim == 0 or b.ndim == 0:
         raise ValueError(f"matmul takes at least one axis. Received: shapes {a.shape} and {b.shape}")
-    a, b = _not_bool(a), _not_bool(b)
+    a, b = _wide_products(a), _wide_products(b)
     left, right = a.ndim == 1, b.ndim == 1
     a = expand_dims(a, 0) if left else a
     b = expand_dims(b, -1) if right else b
@@ -1670,6 +1670,11 @@ def matmul(x1, x2):
     if right:
         product = squeeze(product, -1)
     return squeeze(product, -1 if right else -2) if left else product
+
+
+def _wide_products(x):
+    """Products of bytes are summed up in 32 bits."""
+    return cast(x, "int32") if x.dtype in ("bool", "int8") else x
 
 
 def _product(a, b):
@@ -1756,7 +1761,7 @@ def cross(x1, x2, axisa=-1, axisb=-1, axisc=-1, axis=None):
 
 
 def einsum(subscripts, *operands, **kwargs):
-    operands = [_not_bool(x) for x in promoted(*[convert_to_tensor(x) for x in operands])]
+    operands = [_wide_products(x) for x in promoted(*[convert_to_tensor(x) for x in operands])]
     dtype = operands[0].dtype
     if not is_float(operands[0]):
         operands = [cast(x, "float64") for x in operands]
@@ -1855,10 +1860,7 @@ def view(x, dtype=None):
     if dtype is None:
         return x
     dtype = standardize_dtype(dtype)
-    width = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2}
-    last = x.shape[-1] * width.get(x.dtype, 1) // width.get(dtype, 1)
-    from keras_plimsoll.src.record import numpy_dtype
-
+    last = x.shape[-1] * numpy_dtype(x.dtype).itemsize // numpy_dtype(dtype).itemsize
     (result,) = on_host(lambda v: v.view(numpy_dtype(dtype)), [x], [((*x.shape[:-1], last), dtype)])
     return result
 

@@ -4,29 +4,29 @@ import html
 
 
 class Plan:
-    """How a step uses memory: the peak, the smallest limit that would do, and what is kept between steps."""
+    """How a step runs within the memory limit, as planned before it runs."""
 
     def __init__(self, figures):
         self._figures = dict(figures)
 
     @property
     def peak(self):
-        """Bytes in use at the fullest moment of a step."""
-        return self._figures["peak"]
+        """Bytes that a step takes at its fullest, weights and the optimizer's state included."""
+        return self._figures["arena"] + self._figures["states"]
 
     @property
     def smallest(self):
-        """The smallest memory limit in bytes that the step can be planned for."""
-        return self._figures["smallest"]
+        """The smallest memory limit in bytes that a step can be planned for; None where the engine does not say."""
+        return self._figures.get("smallest")
 
     @property
     def kept(self):
-        """Bytes held between steps: weights and the optimizer's state."""
+        """How the limit is kept, in words: slices, what is computed again, what goes to disk."""
         return self._figures["kept"]
 
     def to_dict(self):
         """All figures."""
-        return dict(self._figures)
+        return {**self._figures, "peak_bytes": self.peak}
 
     def __repr__(self):
         shown = ", ".join(f"{name}={_text(value)}" for name, value in self._rows())
@@ -40,9 +40,10 @@ class Plan:
         return f"<table>{rows}</table>"
 
     def _rows(self):
-        first = ["peak", "smallest", "kept"]
-        rest = [name for name, value in self._figures.items() if name not in first and isinstance(value, (int, float, str))]
-        return [(name, self._figures[name]) for name in [*first, *rest] if name in self._figures]
+        shown = [("peak", self.peak), ("kept", self.kept)]
+        shown += [("smallest", self.smallest)] if self.smallest is not None else []
+        rest = {name: value for name, value in self._figures.items() if isinstance(value, (int, float))}
+        return shown + [(name, value) for name, value in rest.items() if name != "smallest"]
 
 
 def _text(value):

@@ -17,7 +17,7 @@ def __getattr__(name):
 def _work_type(dtype):
     if dtype in _EXACT:
         return dtype
-    return "float32" if dtype in _HALF or dtype in ("uint8", "bool") else "float64"
+    return "float32" if dtype in _HALF else "float64"
 
 
 def _cast(x, dtype):
@@ -41,7 +41,9 @@ cumprod = _computed(_engine.cumprod)
 
 def _ordered(dtype):
     """The type to compare in."""
-    return {"float16": "float32", "bfloat16": "float32", "uint8": "int32", "bool": "int32"}.get(dtype, dtype)
+    if dtype in _HALF:
+        return "float32"
+    return dtype if dtype in ("float32", "float64", "int32", "int64") else ("int64" if dtype == "uint32" else "int32")
 
 
 def argmax(x, axis):
@@ -72,7 +74,8 @@ def sparse_cross_entropy(logits, labels):
     return _cast(_engine.sparse_cross_entropy(_cast(logits, work), labels), logits.dtype)
 
 
-def attention(query, key, value, scale, causal):
+def attention(query, key, value, scale, causal, mask):
+    """`mask`: None, or added to the scores; it is fixed, no gradient flows to it."""
     dtype = query.dtype
     query, key, value = (_cast(x, _work_type(dtype)) for x in (query, key, value))
-    return _cast(_engine.attention(query, key, value, scale=scale, causal=causal), dtype)
+    return _cast(_engine.attention(query, key, value, scale=scale, causal=causal, mask=mask), dtype)

@@ -68,6 +68,24 @@ class Function:
 
         return traced.outputs(traced.program([convert_to_tensor(x) for x in leaves if _is_array(x)]))
 
+    def steps(self, data, size, count):
+        """Calls with `count` batches of `size` rows of the data, one after the other; what the last call returns.
+
+        They run in the engine, without Python in between, unless the function returns so much that keeping it for every
+        step would cost memory.
+        """
+        rows = lambda i: tree.map_structure(lambda x: x[i * size : (i + 1) * size], data, none_is_leaf=False)
+        first = rows(0)
+        traced = None if self._eager else self._traced.get(_leaves((first,))[1])
+        if traced is None or not traced.is_small or not hasattr(engine, "run_steps"):
+            for i in range(count):
+                outputs = self(rows(i))
+                engine.flush()
+            return outputs
+        feeds = [x for x in tree.flatten((data,)) if _is_array(x)]
+        stacked = engine.run_steps(traced.program, feeds, size, count, collect=list(range(len(traced.tensors))))
+        return traced.outputs([x.numpy()[-1] for x in stacked])
+
     def program(self, *args):
         """The program for arguments like these, traced if it has not been."""
         leaves, signature = _leaves(args)
@@ -101,6 +119,7 @@ class _Traced:
         self._flat = [_PLACE if isinstance(x, engine.Tensor) else x for x in self._flat]
         self._structure = tree.map_structure(lambda _: 0, results)
         self.program = None
+        self.is_small = sum(x.nbytes for x in self.tensors) <= _SMALL
 
     def outputs(self, tensors):
         tensors = iter(tensors)
@@ -109,6 +128,9 @@ class _Traced:
 
 
 _PLACE = object()
+
+# What a step returns, in bytes, for a stretch of steps to keep all of it.
+_SMALL = 4096
 
 
 def _is_array(x):

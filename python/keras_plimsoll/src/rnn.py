@@ -1,6 +1,7 @@
 """Recurrent layers: Keras' step functions written out in time, and the engine's recurrences for the usual cells."""
 
 from keras.src import tree
+from keras.src.backend.common import global_state
 
 from keras_plimsoll.src import primitives as engine
 from keras_plimsoll.src import numpy as knp
@@ -105,12 +106,24 @@ def _recurrence(cell, inputs, states, mask, kernel, recurrent_kernel, bias, recu
         mask=mask,
         reverse=bool(go_backwards),
     )
+    if mask is not None and _zeroes_masked_outputs():
+        outputs = engine.select(knp.expand_dims(mask, -1), outputs, knp.like(outputs, 0))
+        end = outputs.shape[1] - 1
+        final = knp.part(outputs, 1, 0, 1) if go_backwards else knp.part(outputs, 1, end, end + 1)
+    else:
+        final = knp.expand_dims(last[0], 1)
     if go_backwards:
         # The engine leaves each state at its place; Keras gives them in the order of computation.
         outputs = engine.flip(outputs, [1])
     if not return_sequences:
-        outputs = knp.expand_dims(last[0], 1)
-    return last[0], outputs, list(last)
+        outputs = final
+    return knp.squeeze(final, 1), outputs, list(last)
+
+
+def _zeroes_masked_outputs():
+    """What the layer that is being called says about masked outputs; Keras does not pass it on, but names its scope."""
+    scopes = global_state.get_global_attribute("name_scope_stack", default=[])
+    return bool(scopes) and bool(getattr(scopes[-1].caller, "zero_output_for_mask", False))
 
 
 def lstm(

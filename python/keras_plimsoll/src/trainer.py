@@ -40,7 +40,6 @@ class PlimsollTrainer(base_trainer.Trainer):
         self.train_function = None
         self.test_function = None
         self.predict_function = None
-        self._train_program = None
 
     # Steps
 
@@ -310,10 +309,14 @@ class PlimsollTrainer(base_trainer.Trainer):
 
     def _run_epoch(self, epoch_iterator, function, hooks, every_batch, stopped, logs):
         """The executions of one epoch; the hooks see each of them, or one in a while if none needs every batch."""
-        began, since, first = hooks[0], time.perf_counter(), None
+        feed = None if every_batch else epoch_iterator.array_feed()
+        one_step = getattr(function, "one_step", None)
+        if feed is not None and isinstance(one_step, record.Function):
+            return self._run_stretches(feed, one_step, hooks, stopped, logs)
+        since, first = time.perf_counter(), None
         for begin, end, batches in epoch_iterator:
             if first is None:
-                began(begin)
+                hooks[0](begin)
                 first = begin
             logs = function(batches)
             now = time.perf_counter()
@@ -325,6 +328,27 @@ class PlimsollTrainer(base_trainer.Trainer):
         else:
             if first is not None:
                 hooks[1](end, pythonify_logs(logs))
+        return logs
+
+    def _run_stretches(self, feed, step, hooks, stopped, logs):
+        """An epoch over arrays, in stretches of steps that run without Python between them."""
+        order, size = feed.order(), feed.batch_size
+        total, full = -(-feed.count // size), feed.count // size
+        # The first step is traced and planned, and says nothing of how long those to come will take.
+        done, pace, longest = 0, _LOOK_EVERY, 1
+        while done < total and not stopped():
+            steps = max(1, min(full - done, longest, int(_LOOK_EVERY / pace)))
+            hooks[0](done)
+            begun = time.perf_counter()
+            data = feed.rows(order, done * size, min((done + steps) * size, feed.count))
+            logs = step.steps(data, size, steps) if steps > 1 else step(data)
+            engine.flush()
+            if done:
+                pace = max((time.perf_counter() - begun) / steps, 1e-6)
+            else:
+                longest = feed.longest_stretch(data)
+            done += steps
+            hooks[1](done - 1, pythonify_logs(logs))
         return logs
 
     def _callback_list(self, callbacks, verbose, epochs, epoch_iterator, add_history=False):
