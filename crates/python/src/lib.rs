@@ -8,10 +8,12 @@ mod buffer;
 mod error;
 mod extract;
 mod function;
+mod memory;
 mod operand;
 mod ops;
 mod record;
 mod run;
+mod steps;
 mod tensor;
 mod variable;
 
@@ -22,7 +24,12 @@ use pyo3::prelude::*;
 fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tensor::PyTensor>()?;
     module.add_class::<tensor::PyVariable>()?;
-    module.add("UntraceableError", module.py().get_type::<error::UntraceableError>())?;
+    let py = module.py();
+    module.add("UntraceableError", py.get_type::<error::UntraceableError>())?;
+    module.add("ResourceExhaustedError", py.get_type::<error::ResourceExhaustedError>())?;
+    module.add("WouldNotFitError", error::would_not_fit_type(py)?)?;
     ops::register(module)?;
-    function::register(module)
+    function::register(module)?;
+    memory::register(module)?;
+    steps::register(module)
 }

@@ -74,9 +74,10 @@ impl Operand {
                 if let Some(value) = handle.place(record.id()) {
                     return Ok(value);
                 }
-                match handle.buffer() {
-                    Some(buffer) => Ok(record.bind(&buffer)),
-                    None => Err(Error::Value(
+                match (handle.buffer(), handle.failure()) {
+                    (Some(buffer), _) => Ok(record.bind(&buffer)),
+                    (None, Some(why)) => Err(Error::Value(format!("an operand could not be computed: {why}"))),
+                    (None, None) => Err(Error::Value(
                         "this tensor belongs to a function that was traced: return it from the function to use it outside".into(),
                     )),
                 }

@@ -21,6 +21,8 @@ pub struct Handle {
 #[derive(Default)]
 struct Inner {
     known: Option<Arc<Buffer>>,
+    /// Why it will never be known.
+    failed: Option<Arc<str>>,
     at: Option<(u64, Value)>,
 }
 
@@ -28,11 +30,11 @@ impl Handle {
     /// A known value.
     pub fn known(buffer: Arc<Buffer>) -> Arc<Handle> {
         let ty = *buffer.ty();
-        Arc::new(Handle { ty, inner: Mutex::new(Inner { known: Some(buffer), at: None }) })
+        Arc::new(Handle { ty, inner: Mutex::new(Inner { known: Some(buffer), ..Inner::default() }) })
     }
 
     fn pending(ty: TensorType, record: u64, value: Value) -> Arc<Handle> {
-        Arc::new(Handle { ty, inner: Mutex::new(Inner { known: None, at: Some((record, value)) }) })
+        Arc::new(Handle { ty, inner: Mutex::new(Inner { at: Some((record, value)), ..Inner::default() }) })
     }
 
     /// The bytes, if they are known.
@@ -40,14 +42,19 @@ impl Handle {
         self.lock().known.clone()
     }
 
+    /// Why it will never be known.
+    pub fn failure(&self) -> Option<Arc<str>> {
+        self.lock().failed.clone()
+    }
+
+    /// It will never be known.
+    pub fn fail(&self, why: &Arc<str>) {
+        self.lock().failed = Some(why.clone());
+    }
+
     /// Where it stands in a record.
     pub fn place(&self, record: u64) -> Option<Value> {
         self.lock().at.filter(|(id, _)| *id == record).map(|(_, value)| value)
-    }
-
-    /// The record it stands in.
-    pub fn record(&self) -> Option<u64> {
-        self.lock().at.map(|(id, _)| id)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -137,7 +144,7 @@ impl Record {
     pub fn see(&mut self, cell: &Arc<Cell>) -> &mut Seen {
         let graph = &mut self.graph;
         self.variables.entry(cell.id()).or_insert_with(|| {
-            let first = graph.state(&cell.state_name(), *cell.ty());
+            let first = graph.state(cell.state_name(), *cell.ty());
             Seen { cell: cell.clone(), first, now: first, read: vec![first] }
         })
     }
@@ -171,7 +178,10 @@ impl Record {
         let mut at: HashMap<Value, usize> = HashMap::new();
         self.waiting.retain(|(value, handle)| {
             let Some(handle) = handle.upgrade() else { return false };
-            if handle.lock().known.is_none() {
+            let inner = handle.lock();
+            let waits = inner.known.is_none() && inner.failed.is_none();
+            drop(inner);
+            if waits {
                 let place = *at.entry(*value).or_insert_with(|| {
                     wanted.push((*value, Vec::new()));
                     wanted.len() - 1

@@ -9,7 +9,7 @@ use crate::variable::Cell;
 use plimsoll_kernels::pointwise::{Binary, Unary};
 use plimsoll_tensor::{DType, bf16, f16};
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyDict, PyTuple};
@@ -44,6 +44,9 @@ impl PyTensor {
 pub fn look(py: Python<'_>, handle: &Handle) -> PyResult<Arc<Buffer>> {
     if let Some(buffer) = handle.buffer() {
         return Ok(buffer);
+    }
+    if let Some(why) = handle.failure() {
+        return Err(PyRuntimeError::new_err(format!("this tensor could not be computed: {why}")));
     }
     flush(py)?;
     handle.buffer().ok_or_else(|| {
@@ -279,7 +282,8 @@ impl PyVariable {
             Ok(tensor) => tensor.get().look(py)?,
             Err(_) => array::from_python(value, None)?,
         };
-        Ok(PyVariable { cell: Cell::new(buffer), name, trainable })
+        let cell = py.detach(|| crate::run::runtime_detached().new_variable(*buffer.ty(), buffer.bytes()))?;
+        Ok(PyVariable { cell, name, trainable })
     }
 
     /// The sizes.
