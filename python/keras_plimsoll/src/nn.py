@@ -581,6 +581,9 @@ def ctc_decode(
 
 # Attention
 
+# Far below every score, and still finite: a row in which everything is hidden looks at everything alike.
+_HIDDEN = -0.7 * 3.38953e38
+
 
 def dot_product_attention(
     query,
@@ -607,16 +610,29 @@ def dot_product_attention(
         # The engine counts places from the ends of both; Keras counts them from the beginning.
         order = knp.tri(query.shape[1], key.shape[1], dtype="bool")
         mask, is_causal = order if mask is None else knp.logical_and(mask, order), False
-    return engine.attention(query, key, value, scale, bool(is_causal), _added(bias, mask, query.dtype))
+    if bias is None:
+        return engine.attention(query, key, value, scale, bool(is_causal), _added(mask, key.shape[1], dtype))
+    # A bias may be trained, and no gradient flows to what the engine's attention adds: the scores are written out.
+    work = "float64" if dtype == "float64" else "float32"
+    logits = knp.multiply(engine.einsum("btnh,bsnh->bnts", [cast(query, work), cast(key, work)]), scale)
+    logits = _masked(knp.add(logits, cast(bias, work)), mask, is_causal)
+    weights = engine.softmax(logits, 3)
+    return cast(engine.einsum("bnts,bsnh->btnh", [weights, cast(value, work)]), dtype)
 
 
-def _added(bias, mask, dtype):
-    """What is added to the scores: the bias, and so much less where the mask hides that nothing is left of it."""
-    if bias is None and mask is None:
+def _added(mask, keys, dtype):
+    """What is added to the scores so that nothing is left of those which the mask hides."""
+    if mask is None:
         return None
     work = "float64" if dtype == "float64" else "float32"
-    total = None if bias is None else cast(bias, work)
+    added = knp.where(mask, knp.scalar(0, work), knp.scalar(_HIDDEN, work))
+    added = engine.reshape(added, (*[1] * (4 - added.ndim), *added.shape))
+    return engine.broadcast_to(added, (*added.shape[:3], keys))
+
+
+def _masked(logits, mask, is_causal):
     if mask is not None:
-        hidden = knp.scalar(-0.7 * 3.38953e38, work)
-        total = knp.where(mask, knp.scalar(0, work) if total is None else total, hidden)
-    return engine.reshape(total, (*[1] * (4 - total.ndim), *total.shape))
+        logits = knp.where(mask, logits, like(logits, _HIDDEN))
+    if is_causal:
+        logits = knp.where(knp.tri(*logits.shape[2:], dtype="bool"), logits, like(logits, _HIDDEN))
+    return logits
