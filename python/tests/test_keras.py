@@ -129,3 +129,46 @@ def test_mixed_precision_trains():
     finally:
         keras.config.set_dtype_policy("float32")
     assert history.history["loss"][-1] < history.history["loss"][0]
+
+
+LIMITED = """
+import hashlib, json, sys
+import numpy as np, keras
+from plimsoll import _engine as engine
+
+layers = keras.layers
+keras.utils.set_random_seed(3)
+rng = np.random.default_rng(0)
+if sys.argv[1] == "mlp":
+    model = keras.Sequential([keras.Input((256,))] + [layers.Dense(512, activation="relu") for _ in range(6)] + [layers.Dense(1)])
+    x = rng.standard_normal((16384, 256), dtype=np.float32)
+else:
+    blocks = [b for _ in range(4) for b in (layers.Conv2D(16, 3, padding="same"), layers.BatchNormalization(), layers.ReLU())]
+    model = keras.Sequential([keras.Input((24, 24, 3)), *blocks, layers.GlobalAveragePooling2D(), layers.Dense(1)])
+    x = rng.standard_normal((1024, 24, 24, 3), dtype=np.float32)
+y = rng.standard_normal((len(x), 1), dtype=np.float32)
+model.compile("adam", "mse")
+share = float(sys.argv[2])
+if share < 1:
+    free = model.plan(x, y, batch_size=len(x) // 2).to_dict()
+    engine.set_memory_limit(engine.memory_info()["current"] + free["states"] + int(share * free["arena"]))
+model.fit(x, y, batch_size=len(x) // 2, epochs=2, verbose=0)
+plan = model.plan(x, y, batch_size=len(x) // 2)
+digest = hashlib.sha256(b"".join(np.ascontiguousarray(w).tobytes() for w in model.get_weights())).hexdigest()
+print(json.dumps({"digest": digest, "arena": plan.to_dict()["arena"], "kept": plan.kept, "html": plan._repr_html_()}))
+"""
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_a_limit_changes_no_bit_of_the_weights(name):
+    def trained(share):
+        environment = {**os.environ, "KERAS_BACKEND": "plimsoll", "PYTHONPATH": str(HERE.parent)}
+        command = [sys.executable, "-c", LIMITED, name, str(share)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.strip().splitlines()[-1])
+
+    free, limited = trained(1), trained(0.6)
+    assert limited["arena"] < 0.7 * free["arena"], "the limit was kept by doing something"
+    assert limited["digest"] == free["digest"]
+    assert limited["html"].startswith("<table>")

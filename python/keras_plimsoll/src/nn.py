@@ -472,6 +472,11 @@ def moments(x, axes, keepdims=False, synchronized=False):
     work = cast(x, "float32") if x.dtype in ("float16", "bfloat16") else _float(x)
     mean = engine.reduce("mean", work, axes, True)
     variance = engine.reduce("mean", knp.square(knp.subtract(work, mean)), axes, True)
+    if not keepdims and work is x and axes == list(range(x.ndim - 1)):
+        mean, variance = knp.squeeze(mean, axes), knp.squeeze(variance, axes)
+        # Remembered for `batch_normalization`: with a batch's own statistics it is one operation of the engine.
+        mean.batch, variance.batch = x, x
+        return mean, variance
     if not keepdims:
         mean, variance = knp.squeeze(mean, axes), knp.squeeze(variance, axes)
     if x.dtype == "float16":
@@ -481,6 +486,10 @@ def moments(x, axes, keepdims=False, synchronized=False):
 
 def batch_normalization(x, mean, variance, axis, offset=None, scale=None, epsilon=1e-3):
     x = convert_to_tensor(x)
+    own = getattr(mean, "batch", None) is x and getattr(variance, "batch", None) is x
+    if own and knp.axes_of(axis, x.ndim) == [x.ndim - 1]:
+        scale, offset = (None if v is None else convert_to_tensor(v, x.dtype) for v in (scale, offset))
+        return engine.batch_norm(x, scale, offset, epsilon)[0]
     spread = lambda v: knp.along(convert_to_tensor(v, x.dtype), knp.axes_of(axis, x.ndim)[0], x.ndim)
     factor = engine.unary("rsqrt", knp.add(spread(variance), epsilon))
     if scale is not None:

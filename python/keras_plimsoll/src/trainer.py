@@ -401,7 +401,11 @@ class PlimsollTrainer(base_trainer.Trainer):
     # Plans
 
     def plan(self, x, y=None, batch_size=32, sample_weight=None):
-        """The plan of a training step for batches of `batch_size` rows of this data, without running it."""
+        """The plan of a training step for batches of `batch_size` rows of this data, without running it.
+
+        A step that does not fit into the memory limit is refused with a `WouldNotFitError`, which tells the smallest limit
+        that would do.
+        """
         from keras_plimsoll.src.plan import Plan
 
         self._assert_compile_called("plan")
