@@ -7,7 +7,7 @@ import numpy as np
 
 import measure
 
-VARIANTS = ["torch", "torch-compile", "jax", "keras", "keras-jit"]
+VARIANTS = ["torch", "torch-compile", "torch-checkpoint", "jax", "jax-checkpoint", "keras", "keras-jit"]
 sizes = dict(batch=8, vocabulary=8192, width=256, blocks=4, heads=4, context=256)
 a = measure.arguments(__doc__, VARIANTS, steps=4, repeats=5, **sizes)
 run = measure.Run("W5", a.variant)
@@ -30,6 +30,7 @@ def torch_peer():
     import torch
     from torch import nn
     from torch.nn import functional as F
+    from torch.utils.checkpoint import checkpoint
 
     torch.manual_seed(0)
 
@@ -66,7 +67,7 @@ def torch_peer():
         def forward(self, tokens):
             x = self.tokens(tokens) + self.positions
             for block in self.blocks:
-                x = block(x)
+                x = checkpoint(block, x, use_reentrant=False) if a.variant == "torch-checkpoint" else block(x)
             return self.head(self.norm(x))
 
     model = Gpt()
@@ -118,13 +119,19 @@ def jax_peer():
         x = x - x.mean(-1, keepdims=True)
         return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5) * w[0] + w[1]
 
+    def apply(x, b):
+        q, k, v = jnp.moveaxis(dense(normed(x, b["norm1"]), b["qkv"]).reshape(B, T, 3, H, D // H), 2, 0)
+        y = jax.nn.dot_product_attention(q, k, v, is_causal=True).reshape(B, T, D)
+        x = x + dense(y, b["projection"])
+        return x + dense(jax.nn.gelu(dense(normed(x, b["norm2"]), b["up"]), approximate=True), b["down"])
+
+    if a.variant == "jax-checkpoint":
+        apply = jax.checkpoint(apply)
+
     def loss_of(w, tokens):
         x = w["tokens"][tokens[:, :-1]] + w["positions"]
         for b in w["blocks"]:
-            q, k, v = jnp.moveaxis(dense(normed(x, b["norm1"]), b["qkv"]).reshape(B, T, 3, H, D // H), 2, 0)
-            y = jax.nn.dot_product_attention(q, k, v, is_causal=True).reshape(B, T, D)
-            x = x + dense(y, b["projection"])
-            x = x + dense(jax.nn.gelu(dense(normed(x, b["norm2"]), b["up"]), approximate=True), b["down"])
+            x = apply(x, b)
         logs = jax.nn.log_softmax(normed(x, w["norm"]) @ w["head"])
         return -jnp.take_along_axis(logs, tokens[:, 1:, None], -1).mean()
 

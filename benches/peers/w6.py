@@ -6,8 +6,8 @@ import numpy as np
 
 import measure
 
-VARIANTS = ["torch", "torch-compile", "jax", "keras", "keras-jit"]
-a = measure.arguments(__doc__, VARIANTS, steps=1, repeats=3, batch=4096, layers=24, width=2048)
+VARIANTS = ["torch", "torch-compile", "torch-checkpoint", "jax", "jax-checkpoint", "keras", "keras-jit"]
+a = measure.arguments(__doc__, VARIANTS, steps=1, repeats=3, batch=4096, layers=24, width=2048, group=4)
 run = measure.Run("W6", a.variant)
 RATE = 1e-3
 rng = np.random.default_rng(0)
@@ -25,6 +25,7 @@ def batch():
 def torch_peer():
     import torch
     from torch import nn
+    from torch.utils.checkpoint import checkpoint_sequential
 
     layers = []
     for kernel in kernels():
@@ -37,6 +38,8 @@ def torch_peer():
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, fused=True)
     x, y = map(torch.from_numpy, batch())
     forward = torch.compile(model) if a.variant == "torch-compile" else model
+    if a.variant == "torch-checkpoint":
+        forward = lambda x: checkpoint_sequential(model, a.layers // a.group, x, use_reentrant=False)
 
     def step():
         optimizer.zero_grad(set_to_none=True)
@@ -56,9 +59,17 @@ def jax_peer():
 
     weights = [(jnp.asarray(kernel), jnp.zeros(a.width)) for kernel in kernels()]
 
-    def loss_of(weights, x, y):
-        for kernel, bias in weights:
+    def apply(x, layers):
+        for kernel, bias in layers:
             x = jax.nn.relu(x @ kernel + bias)
+        return x
+
+    if a.variant == "jax-checkpoint":
+        apply = jax.checkpoint(apply)
+
+    def loss_of(weights, x, y):
+        for i in range(0, a.layers, a.group):
+            x = apply(x, weights[i : i + a.group])
         return jnp.mean((x - y) ** 2)
 
     @functools.partial(jax.jit, donate_argnums=0)

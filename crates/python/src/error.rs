@@ -76,9 +76,24 @@ fn would_not_fit(py: Python<'_>, refusal: &WouldNotFit) -> PyErr {
     build().unwrap_or_else(|error| error)
 }
 
-fn no_memory(py: Python<'_>, text: String) -> PyErr {
-    let error = would_not_fit_type(py).and_then(|ty| ty.call1((text,)));
-    error.map_or_else(|error| error, PyErr::from_value)
+/// Memory that the budget or the host does not give.
+fn no_memory(py: Python<'_>, error: &Error) -> PyErr {
+    let over = match error {
+        Error::Memory(ArenaError::Budget(over))
+        | Error::Exec(ExecError::Arena(ArenaError::Budget(over)))
+        | Error::Plimsoll(plimsoll::Error::Exec(ExecError::Arena(ArenaError::Budget(over)))) => Some(over),
+        _ => None,
+    };
+    let build = || {
+        let value = would_not_fit_type(py)?.call1((error.to_string(),))?;
+        let needed = over.map(|over| (over.ledger.held + over.asked).0);
+        value.setattr("limit", over.map(|over| over.limit.0))?;
+        value.setattr("needed", needed)?;
+        value.setattr("smallest", needed)?;
+        value.setattr("remedies", Vec::<String>::new())?;
+        Ok::<PyErr, PyErr>(PyErr::from_value(value))
+    };
+    build().unwrap_or_else(|error| error)
 }
 
 impl From<Error> for PyErr {
@@ -89,7 +104,7 @@ impl From<Error> for PyErr {
             Error::Plimsoll(plimsoll::Error::HostTooSmall(_) | plimsoll::Error::MemoryGrew(_))
             | Error::Plimsoll(plimsoll::Error::Exec(ExecError::Arena(_)))
             | Error::Memory(_)
-            | Error::Exec(ExecError::Arena(_)) => Python::attach(|py| no_memory(py, text)),
+            | Error::Exec(ExecError::Arena(_)) => Python::attach(|py| no_memory(py, &error)),
             Error::Graph(_)
             | Error::Value(_)
             | Error::Exec(ExecError::Run { .. })

@@ -13,7 +13,8 @@ use crate::run::{self, TRACES};
 use crate::tensor::{PyTensor, PyVariable, look};
 use plimsoll_graph::op::OpAttrs;
 use plimsoll_graph::op::optimizer::Optimize;
-use plimsoll_graph::{Attr, Graph, Source, Value, gradients_from};
+use plimsoll_graph::op::state::Assign;
+use plimsoll_graph::{Attr, Graph, OpDef, Source, Value, gradients_from};
 use plimsoll_tensor::{DType, TensorType};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -197,8 +198,12 @@ fn replay(record: &mut Record, traced: &Record, given: &[Value], outputs: &[Valu
             inputs[*input] = record.read(cell);
         }
         let results = record.graph.push_shared(node.op.clone(), &inputs)?;
+        let assigns = node.op.name() == OpDef::name(&Assign);
         for ((_, output), cell) in changes.iter().zip(&cells) {
-            record.changed(cell, results[*output]);
+            match assigns {
+                true => record.changed(cell, results[*output]),
+                false => record.changed_in_place(cell, results[*output]),
+            }
         }
         for (from, to) in node.outputs.iter().zip(results) {
             map[from.0 as usize] = Some(to);
@@ -371,7 +376,7 @@ fn optimize(
         }
         let results = record.graph.push(op, &values)?;
         for (cell, new) in cells.iter().zip(results) {
-            record.changed(cell, new);
+            record.changed_in_place(cell, new);
         }
         Ok(())
     })

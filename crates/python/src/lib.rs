@@ -5,6 +5,7 @@
 
 mod array;
 mod buffer;
+mod dlpack;
 mod error;
 mod extract;
 mod function;
@@ -31,5 +32,6 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ops::register(module)?;
     function::register(module)?;
     memory::register(module)?;
+    dlpack::register(module)?;
     steps::register(module)
 }

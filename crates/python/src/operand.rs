@@ -109,6 +109,12 @@ pub fn on_record<T: Send>(
             })
         }
         None => {
+            let stale = |record: &Record| {
+                operands.iter().any(|o| matches!(o, Operand::Variable(cell) if record.is_changed_in_place(cell)))
+            };
+            if with_runtime(py, |runtime| stale(&runtime.record)) {
+                flush(py)?;
+            }
             let (result, long) = with_runtime(py, |runtime| {
                 let values = operands.iter().map(|o| o.value(&mut runtime.record)).collect::<Result<Vec<_>, Error>>();
                 let result = values.and_then(|values| f(&mut runtime.record, &values));

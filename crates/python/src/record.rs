@@ -7,7 +7,7 @@ use crate::buffer::Buffer;
 use crate::variable::Cell;
 use plimsoll_graph::{Graph, GraphError, Value};
 use plimsoll_tensor::TensorType;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -87,6 +87,8 @@ pub struct Record {
     pub(crate) variables: HashMap<u64, Seen>,
     /// Inputs of a trace.
     pub(crate) inputs: Vec<Value>,
+    /// Variables that an operation changes where they are, in this record.
+    in_place: HashSet<u64>,
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -102,6 +104,7 @@ impl Record {
             by_buffer: HashMap::new(),
             variables: HashMap::new(),
             inputs: Vec::new(),
+            in_place: HashSet::new(),
         }
     }
 
@@ -172,6 +175,18 @@ impl Record {
         seen.read.push(new);
     }
 
+    /// A variable has a new version, and the old one is gone once that is there.
+    pub fn changed_in_place(&mut self, cell: &Arc<Cell>, new: Value) {
+        self.in_place.insert(cell.id());
+        self.changed(cell, new);
+    }
+
+    /// Whether a variable's newest version takes the place of one that others may still have to read: then what was recorded runs before the
+    /// variable is read again.
+    pub fn is_changed_in_place(&self, cell: &Cell) -> bool {
+        self.in_place.contains(&cell.id())
+    }
+
     /// Values that somebody waits for, each once.
     pub fn wanted(&mut self) -> Vec<(Value, Vec<Arc<Handle>>)> {
         let mut wanted: Vec<(Value, Vec<Arc<Handle>>)> = Vec::new();
@@ -203,6 +218,7 @@ impl Record {
     /// The record goes on after all of it ran, since gradients of it may be asked for: variables that changed are read anew, and
     /// what they held is among the results.
     pub fn go_on(&mut self, results: &HashMap<Value, Arc<Buffer>>) {
+        self.in_place.clear();
         for seen in self.variables.values_mut().filter(|seen| seen.now != seen.first) {
             for version in &seen.read {
                 if let Some(buffer) = results.get(version) {

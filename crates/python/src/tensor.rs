@@ -9,7 +9,7 @@ use crate::variable::Cell;
 use plimsoll_kernels::pointwise::{Binary, Unary};
 use plimsoll_tensor::{DType, bf16, f16};
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyDict, PyTuple};
@@ -134,6 +134,33 @@ impl PyTensor {
             _ if copy == Some(true) => array.call_method0("copy"),
             _ => Ok(array),
         }
+    }
+
+    /// The memory for other libraries; they must not write it unless they ask for a copy.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if stream.is_some() || dl_device.is_some_and(|(kind, _)| kind != 1) {
+            return Err(PyBufferError::new_err("tensors are in the memory of the CPU"));
+        }
+        let versioned = max_version.is_some_and(|(major, _)| major >= 1);
+        if copy == Some(false) && !versioned {
+            return Err(PyBufferError::new_err(
+                "without a copy the memory must not be written, which only version 1 can say",
+            ));
+        }
+        crate::dlpack::export(py, self.look(py)?, versioned, copy == Some(true))
+    }
+
+    /// The CPU.
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (1, 0)
     }
 
     /// The only element, as a Python number.
