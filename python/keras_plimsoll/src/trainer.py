@@ -410,7 +410,8 @@ class PlimsollTrainer(base_trainer.Trainer):
 
         self._assert_compile_called("plan")
         rows = lambda v: np.zeros((batch_size, *v.shape[1:]), v.dtype)
-        batch = tree.map_structure(rows, _as_arrays((x, y, sample_weight)), none_is_leaf=False)
+        data = data_adapter_utils.pack_x_y_sample_weight(x, y, sample_weight)
+        batch = tree.map_structure(rows, _as_arrays(data), none_is_leaf=False)
         self._symbolic_build(data_batch=batch)
         function = self.make_train_function().one_step
         if not isinstance(function, record.Function):
