@@ -426,13 +426,9 @@ def slice_update(inputs, start_indices, updates):
         hit = engine.cast(engine.reduce("sum", hit, [0], False), "bool")
         spread = [1] * inputs.ndim
         spread[axis] = inputs.shape[axis]
-        inside = engine.binary("and", engine.broadcast_to(inside, hit_shape(inside, spread)), engine.reshape(hit, spread))
+        inside = engine.binary("and", inside, engine.reshape(hit, spread))
         updates = engine.scatter_add(places, updates, axis, inputs.shape[axis])
     return engine.select(engine.broadcast_to(inside, inputs.shape), updates, inputs)
-
-
-def hit_shape(inside, spread):
-    return tuple(np.broadcast_shapes(inside.shape, tuple(spread)))
 
 
 def _flat_places(indices, shape):

@@ -64,9 +64,7 @@ class Function:
             self._eager = True
             warnings.warn(f"{self._name} runs operation by operation, not as one planned step: {error}", stacklevel=2)
             return self._function(*args)
-        from keras_plimsoll.src.core import convert_to_tensor
-
-        return traced.outputs(traced.program([convert_to_tensor(x) for x in leaves if _is_array(x)]))
+        return traced.outputs(traced.program([_as_tensor(x) for x in leaves if _is_array(x)]))
 
     def steps(self, data, size, count):
         """Calls with `count` batches of `size` rows of the data, one after the other; what the last call returns.
@@ -113,7 +111,6 @@ class _Traced:
     def __init__(self, results):
         from keras_plimsoll.src.core import Variable
 
-        self._structure = results
         self._flat = [x.value if isinstance(x, Variable) else x for x in tree.flatten(results)]
         self.tensors = [x for x in self._flat if isinstance(x, engine.Tensor)]
         self._flat = [_PLACE if isinstance(x, engine.Tensor) else x for x in self._flat]
@@ -143,6 +140,12 @@ def _dtype(x):
     if isinstance(x, engine.Tensor):
         return x.dtype
     return result_type(str(x.dtype))
+
+
+def _as_tensor(x):
+    from keras_plimsoll.src.core import convert_to_tensor
+
+    return convert_to_tensor(x)
 
 
 def _leaves(args):
