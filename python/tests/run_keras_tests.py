@@ -4,6 +4,7 @@
     python python/tests/run_keras_tests.py --all              every group
     python python/tests/run_keras_tests.py losses layers/rnn  these
     ... --page docs/keras-support.md                          write the page, too
+    ... --keep results.json                                   add to the results of earlier runs there: groups can run apart
 
 The tests are those in the installed Keras wheel; nothing of them is copied here. Some of them use jax, TensorFlow or
 pandas to make the numbers they compare with, and are reported as not collected where those are missing. A rate counts
@@ -60,6 +61,7 @@ def main():
     parser.add_argument("groups", nargs="*")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--page", type=pathlib.Path)
+    parser.add_argument("--keep", type=pathlib.Path)
     parser.add_argument("--timeout", type=int, default=1800, help="seconds for one group")
     options = parser.parse_args()
     groups = options.groups or (list(BARS) + (MORE if options.all else []))
@@ -67,8 +69,14 @@ def main():
     for group in groups:
         results[group] = run(group, options.timeout)
         print(line(group, results[group]), flush=True)
+        if options.keep:
+            earlier = json.loads(options.keep.read_text()) if options.keep.exists() else {}
+            options.keep.write_text(json.dumps({**earlier, group: results[group]}))
     if options.page:
-        options.page.write_text(page(results))
+        everything = json.loads(options.keep.read_text()) if options.keep else results
+        ordered = {group: everything[group] for group in [*BARS, *MORE, *everything] if group in everything}
+        options.page.parent.mkdir(exist_ok=True)
+        options.page.write_text(page(ordered))
     below = [group for group, result in results.items() if rate(result) < BARS.get(group, 0.0)]
     if below:
         print("below the bar:", ", ".join(below))
