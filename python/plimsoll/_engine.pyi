@@ -65,7 +65,8 @@ class Tensor:
     def __dlpack__(
         self, *, stream: None = None, max_version: tuple[int, int] | None = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
-        """The tensor's own memory, read-only, for libraries that know DLPack 1; others get a copy."""
+        """The tensor's own memory, marked read-only, for libraries that know DLPack 1; others get a copy. PyTorch does not heed the mark: clone
+        before writing there."""
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
