@@ -14,7 +14,9 @@ from typing import Any, Callable, Iterable, Literal, Sequence, Union
 
 import numpy as np
 
-DType = Literal["float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "bool"]
+DType = Literal[
+    "float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "int8", "int16", "uint16", "uint32", "bool"
+]
 Operand = Union["Tensor", "Variable", float, int, bool, np.ndarray, Any]
 Padding = Union[Literal["same", "valid"], Sequence[tuple[int, int]]]
 Axes = Union[int, Sequence[int], None]

@@ -67,7 +67,7 @@ const NEW: &CStr = c"dltensor_versioned";
 const NEW_USED: &CStr = c"used_dltensor_versioned";
 
 /// Types with DLPack's kind (signed, unsigned, float, bfloat, bool) and bits.
-const TYPES: [(DType, u8, u8); 8] = [
+const TYPES: [(DType, u8, u8); 12] = [
     (DType::F32, 2, 32),
     (DType::F64, 2, 64),
     (DType::F16, 2, 16),
@@ -75,6 +75,10 @@ const TYPES: [(DType, u8, u8); 8] = [
     (DType::I32, 0, 32),
     (DType::I64, 0, 64),
     (DType::U8, 1, 8),
+    (DType::I8, 0, 8),
+    (DType::I16, 0, 16),
+    (DType::U16, 1, 16),
+    (DType::U32, 1, 32),
     (DType::Bool, 6, 8),
 ];
 
