@@ -1,0 +1,138 @@
+//! Values from Python and back: NumPy arrays by their memory, everything else by way of NumPy.
+
+use crate::buffer::Buffer;
+use crate::error::Error;
+use crate::run::BUDGET;
+use plimsoll_tensor::{DType, Shape, TensorType};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
+use std::sync::Arc;
+
+/// Types with their names in Python and NumPy's codes.
+const NAMES: [(DType, &str, &str); 8] = [
+    (DType::F32, "float32", "<f4"),
+    (DType::F64, "float64", "<f8"),
+    (DType::F16, "float16", "<f2"),
+    (DType::BF16, "bfloat16", "<V2"),
+    (DType::I32, "int32", "<i4"),
+    (DType::I64, "int64", "<i8"),
+    (DType::U8, "uint8", "|u1"),
+    (DType::Bool, "bool", "|b1"),
+];
+
+/// The name of a type in Python.
+pub fn dtype_name(dtype: DType) -> &'static str {
+    NAMES.iter().find(|(d, ..)| *d == dtype).expect("every type has a name").1
+}
+
+/// NumPy's code of a type.
+pub fn type_code(dtype: DType) -> &'static str {
+    NAMES.iter().find(|(d, ..)| *d == dtype).expect("every type has a code").2
+}
+
+/// The type of this name.
+pub fn dtype(name: &str) -> PyResult<DType> {
+    let found = NAMES.iter().find(|(_, n, _)| *n == name).map(|(d, ..)| *d);
+    found.ok_or_else(|| {
+        let all: Vec<&str> = NAMES.iter().map(|(_, n, _)| *n).collect();
+        PyTypeError::new_err(format!("'{name}' is no type that the engine computes with; it has {}", all.join(", ")))
+    })
+}
+
+/// A shape from Python.
+pub fn shape(dims: &[usize]) -> PyResult<Shape> {
+    let elements = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).filter(|n| *n < 1 << 48);
+    if elements.is_none() {
+        return Err(PyValueError::new_err(format!("a shape of {dims:?} has more elements than memory can hold")));
+    }
+    Shape::try_new(dims).ok_or_else(|| PyValueError::new_err(format!("{} axes; at most 8 are supported", dims.len())))
+}
+
+/// The module numpy.
+pub fn numpy(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
+    static NUMPY: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    Ok(NUMPY.get_or_try_init(py, || py.import("numpy").map(Bound::unbind))?.bind(py))
+}
+
+/// NumPy's type of a name; bfloat16 comes from ml_dtypes.
+fn numpy_dtype<'py>(py: Python<'py>, dtype: DType) -> PyResult<Bound<'py, PyAny>> {
+    match dtype {
+        DType::BF16 => py.import("ml_dtypes")?.getattr("bfloat16"),
+        other => numpy(py)?.getattr("dtype")?.call1((dtype_name(other),)),
+    }
+}
+
+/// A copy of a Python object's elements: an array, a number, nested lists, or anything that NumPy can make an array of.
+pub fn from_python(object: &Bound<'_, PyAny>, wanted: Option<DType>) -> PyResult<Arc<Buffer>> {
+    let py = object.py();
+    let np = numpy(py)?;
+    let mut array = np.call_method1("asarray", (object,))?;
+    let mut name: String = array.getattr("dtype")?.getattr("name")?.extract()?;
+    let plain = !object.hasattr("dtype")?;
+    let target = match wanted {
+        Some(dtype) => Some(dtype),
+        // Python's own numbers have no size: float and int are those of TensorFlow.
+        None if plain && name == "float64" => Some(DType::F32),
+        None if plain && name == "int64" && fits_i32(np, &array)? => Some(DType::I32),
+        None => None,
+    };
+    if let Some(target) = target.filter(|t| dtype_name(*t) != name) {
+        let options = PyDict::new(py);
+        options.set_item("copy", false)?;
+        array = array.call_method("astype", (numpy_dtype(py, target)?,), Some(&options))?;
+        name = dtype_name(target).into();
+    }
+    let dtype = dtype(&name)?;
+    array = np.call_method1("ascontiguousarray", (array,))?;
+    let mut dims: Vec<usize> = array.getattr("shape")?.extract()?;
+    if object.hasattr("shape")? || dims == [1] {
+        // `ascontiguousarray` gives a scalar an axis.
+        dims = np.call_method1("shape", (object,))?.extract()?;
+    }
+    let ty = TensorType::new(dtype, shape(&dims)?);
+    let interface = array.getattr("__array_interface__")?;
+    let (address, _): (usize, bool) = interface.get_item("data")?.extract()?;
+    if array.getattr("nbytes")?.extract::<usize>()? != ty.bytes() {
+        return Err(PyValueError::new_err(format!("an array of {} bytes cannot be {ty}", array.getattr("nbytes")?)));
+    }
+    let bytes = match ty.bytes() {
+        0 => &[][..],
+        // SAFETY: a contiguous array of this many bytes, which lives until the copy is made.
+        n => unsafe { std::slice::from_raw_parts(address as *const u8, n) },
+    };
+    let buffer = Buffer::of_bytes(&BUDGET, ty, bytes).map_err(Error::from)?;
+    Ok(Arc::new(buffer))
+}
+
+fn fits_i32(np: &Bound<'_, PyModule>, array: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if array.getattr("size")?.extract::<usize>()? == 0 {
+        return Ok(true);
+    }
+    let (least, most): (i64, i64) =
+        (np.call_method1("min", (array,))?.extract()?, np.call_method1("max", (array,))?.extract()?);
+    Ok(i32::try_from(least).is_ok() && i32::try_from(most).is_ok())
+}
+
+/// What NumPy reads memory by.
+pub fn interface<'py>(py: Python<'py>, buffer: &Buffer) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("version", 3)?;
+    dict.set_item("shape", PyTuple::new(py, buffer.ty().dims())?)?;
+    dict.set_item("typestr", type_code(buffer.ty().dtype))?;
+    // Never written: other tensors and operations that have not run may read the same memory.
+    dict.set_item("data", (buffer.ptr() as usize, true))?;
+    Ok(dict)
+}
+
+/// An array that is the tensor's memory, not to be written.
+pub fn to_numpy<'py>(tensor: &Bound<'py, PyAny>, dtype: DType) -> PyResult<Bound<'py, PyAny>> {
+    let py = tensor.py();
+    let holder = tensor.call_method0("_memory")?;
+    let array = numpy(py)?.call_method1("asarray", (holder,))?;
+    match dtype {
+        DType::BF16 => array.call_method1("view", (numpy_dtype(py, DType::BF16)?,)),
+        _ => Ok(array),
+    }
+}

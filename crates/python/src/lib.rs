@@ -1,0 +1,28 @@
+//! `plimsoll._engine`: the engine as a Python module. A door: what is computed is a graph of `plimsoll-graph`, what runs is a plan.
+//!
+//! Operations on tensors are recorded (`record.rs`) and run when somebody looks at a value (`run.rs`): the record is cut
+//! into a graph of what is wanted (`extract.rs`), planned, and run without the interpreter's lock.
+
+mod array;
+mod buffer;
+mod error;
+mod extract;
+mod function;
+mod operand;
+mod ops;
+mod record;
+mod run;
+mod tensor;
+mod variable;
+
+use pyo3::prelude::*;
+
+/// The engine.
+#[pymodule]
+fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<tensor::PyTensor>()?;
+    module.add_class::<tensor::PyVariable>()?;
+    module.add("UntraceableError", module.py().get_type::<error::UntraceableError>())?;
+    ops::register(module)?;
+    function::register(module)
+}

@@ -1,0 +1,269 @@
+"""The engine. What is written here is what the Python packages may rely on.
+
+Operations are recorded: they check shapes and types at once and compute nothing. Looking at a value (`numpy()`, `item()`,
+`float()`, `bool()`, `print`) runs everything that is still referenced, as one planned graph. Inside a trace a value cannot be looked at:
+`UntraceableError`.
+
+Operands (`Operand`) are tensors, variables, Python numbers, or anything that NumPy makes an array of. A number takes the type of the operand beside it;
+other operands of one operation have equal types (nothing is promoted here). Shapes broadcast as NumPy's do. Axes may be negative.
+
+Methods and operators of `Tensor` and `Variable` can be replaced from Python (`Tensor.__add__ = ...`), and attributes can be set on tensors.
+"""
+
+from typing import Any, Callable, Iterable, Literal, Sequence, Union
+
+import numpy as np
+
+DType = Literal["float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "bool"]
+Operand = Union["Tensor", "Variable", float, int, bool, np.ndarray, Any]
+Padding = Union[Literal["same", "valid"], Sequence[tuple[int, int]]]
+Axes = Union[int, Sequence[int], None]
+
+class UntraceableError(RuntimeError):
+    """A value was looked at that is only known when the traced function runs."""
+
+class Tensor:
+    """A value: known, or still to be computed."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def is_known(self) -> bool:
+        """Computed already."""
+    @property
+    def is_symbolic(self) -> bool:
+        """A value of a function that is being (or was) traced: it cannot be looked at."""
+    def numpy(self) -> np.ndarray:
+        """The tensor's own memory, read-only; copy it to write."""
+    def item(self) -> float | int | bool: ...
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray: ...
+    def __len__(self) -> int: ...
+    def __bool__(self) -> bool: ...
+    def __int__(self) -> int: ...
+    def __float__(self) -> float: ...
+    def __index__(self) -> int: ...
+    # Operators want equal types; == and != are element by element; the hash is the object's identity.
+    def __add__(self, other: Operand) -> Tensor: ...
+    def __radd__(self, other: Operand) -> Tensor: ...
+    def __sub__(self, other: Operand) -> Tensor: ...
+    def __rsub__(self, other: Operand) -> Tensor: ...
+    def __mul__(self, other: Operand) -> Tensor: ...
+    def __rmul__(self, other: Operand) -> Tensor: ...
+    def __truediv__(self, other: Operand) -> Tensor: ...
+    def __rtruediv__(self, other: Operand) -> Tensor: ...
+    def __pow__(self, other: Operand) -> Tensor: ...
+    def __matmul__(self, other: Operand) -> Tensor: ...
+    def __neg__(self) -> Tensor: ...
+    def __abs__(self) -> Tensor: ...
+
+class Variable:
+    """A value that operations change. An operand like a tensor: its newest value."""
+
+    def __init__(self, value: Operand, name: str = "", trainable: bool = True) -> None: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def trainable(self) -> bool: ...
+    def value(self) -> Tensor:
+        """What it holds now; later changes leave that tensor alone."""
+    def assign(self, value: Operand) -> Tensor:
+        """Takes effect in order with all other operations; shapes broadcast to the variable's."""
+    def assign_add(self, value: Operand) -> Tensor: ...
+    def assign_sub(self, value: Operand) -> Tensor: ...
+    def numpy(self) -> np.ndarray: ...
+
+# Making tensors.
+def tensor(value: Any, dtype: DType | None = None) -> Tensor:
+    """From a NumPy array (copied), a number, nested lists. Python floats are float32, ints int32 (int64 where they do not fit)."""
+
+def full(shape: Sequence[int], value: Operand, dtype: DType) -> Tensor: ...
+def iota(shape: Sequence[int], axis: int, dtype: DType) -> Tensor: ...
+def random(
+    key: Operand,
+    distribution: Literal["uniform", "normal", "truncated_normal"],
+    shape: Sequence[int],
+    dtype: DType,
+) -> Tensor:
+    """A function of the key (`int64[2]`: any two numbers) and the place alone: the same key gives the same numbers, in a trace, before and after."""
+
+# Element by element.
+def unary(name: str, x: Operand) -> Tensor:
+    """identity neg abs sign square sqrt rsqrt reciprocal exp expm1 exp2 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh
+    asinh acosh atanh sigmoid softplus erf relu floor ceil round trunc is_nan is_finite is_inf logical_not"""
+
+def binary(name: str, a: Operand, b: Operand) -> Tensor:
+    """add sub mul div floor_div rem (sign of the dividend) mod (of the divisor) pow max min atan2 eq ne lt le gt ge
+    logical_and logical_or logical_xor bit_and bit_or bit_xor"""
+
+def select(condition: Operand, a: Operand, b: Operand) -> Tensor: ...
+def cast(x: Operand, dtype: DType) -> Tensor: ...
+def stop_gradient(x: Operand) -> Tensor: ...
+
+# Along axes.
+def reduce(
+    kind: Literal["sum", "mean", "max", "min", "prod", "all", "any"], x: Operand, axes: Axes = None, keep: bool = False
+) -> Tensor: ...
+def argmax(x: Operand, axis: int) -> Tensor: ...
+def argmin(x: Operand, axis: int) -> Tensor: ...
+def cumsum(x: Operand, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor: ...
+def cumprod(x: Operand, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor: ...
+def sort(x: Operand, axis: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]: ...
+def top_k(x: Operand, k: int) -> tuple[Tensor, Tensor]: ...
+def softmax(x: Operand, axis: int = -1) -> Tensor: ...
+def log_softmax(x: Operand, axis: int = -1) -> Tensor: ...
+
+# Shapes.
+def reshape(x: Operand, shape: Sequence[int]) -> Tensor: ...
+def transpose(x: Operand, axes: Sequence[int] | None = None) -> Tensor: ...
+def broadcast_to(x: Operand, shape: Sequence[int]) -> Tensor: ...
+def slice(x: Operand, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int] | None = None) -> Tensor: ...
+def pad(x: Operand, before: Sequence[int], after: Sequence[int], value: float = 0.0) -> Tensor: ...
+def concat(xs: Sequence[Operand], axis: int) -> Tensor: ...
+def flip(x: Operand, axes: Axes = None) -> Tensor: ...
+def tile(x: Operand, times: Sequence[int]) -> Tensor: ...
+
+# By index (int32 or int64; outside the axis is a ValueError when it runs).
+def gather(x: Operand, indices: Operand, axis: int = 0) -> Tensor: ...
+def scatter_add(indices: Operand, updates: Operand, axis: int, size: int) -> Tensor:
+    """Zeros of `size` along `axis`, with the slices of `updates` added at the indices (whose axes stand where `axis` will)."""
+
+def take_along(x: Operand, indices: Operand, axis: int) -> Tensor: ...
+def add_along(indices: Operand, updates: Operand, axis: int, size: int) -> Tensor: ...
+def one_hot(indices: Operand, depth: int, dtype: DType = "float32") -> Tensor: ...
+
+# Products.
+def matmul(a: Operand, b: Operand, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
+    """As numpy.matmul."""
+
+def einsum(text: str, xs: Sequence[Operand]) -> Tensor:
+    """One or two operands, no `...`, no letter twice in one operand."""
+
+# Layers. Images are [batch, spatial.., channels].
+def conv(
+    x: Operand,
+    filter: Operand,
+    strides: Sequence[int] | None = None,
+    padding: Padding = "valid",
+    dilations: Sequence[int] | None = None,
+    groups: int = 1,
+) -> Tensor:
+    """The filter is [spatial.., in / groups, out]."""
+
+def conv_transpose(
+    x: Operand,
+    filter: Operand,
+    strides: Sequence[int] | None = None,
+    padding: Padding = "valid",
+    dilations: Sequence[int] | None = None,
+    groups: int = 1,
+    output: Sequence[int] | None = None,
+) -> Tensor:
+    """The filter is [spatial.., out / groups, in]; `output` are the spatial sizes of the result."""
+
+def max_pool(x: Operand, size: Sequence[int], strides: Sequence[int] | None = None, padding: Padding = "valid") -> Tensor: ...
+def avg_pool(x: Operand, size: Sequence[int], strides: Sequence[int] | None = None, padding: Padding = "valid") -> Tensor: ...
+def sparse_cross_entropy(logits: Operand, labels: Operand, ignore: int | None = None) -> Tensor: ...
+def cross_entropy(logits: Operand, targets: Operand) -> Tensor: ...
+def layer_norm(x: Operand, scale: Operand | None = None, offset: Operand | None = None, epsilon: float = 1e-3) -> Tensor: ...
+def rms_norm(x: Operand, scale: Operand | None = None, epsilon: float = 1e-6) -> Tensor: ...
+def group_norm(
+    x: Operand, groups: int, scale: Operand | None = None, offset: Operand | None = None, epsilon: float = 1e-3
+) -> Tensor: ...
+def batch_norm(
+    x: Operand, scale: Operand | None = None, offset: Operand | None = None, epsilon: float = 1e-3
+) -> list[Tensor]:
+    """[result, mean, variance] with the statistics of the batch, over all axes but the last."""
+
+def attention(
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    scale: float | None = None,
+    causal: bool = False,
+    mask: Operand | None = None,
+    dropout: float = 0.0,
+    key: Operand | None = None,
+) -> Tensor:
+    """q [batch, queries, heads, depth]; k, v [batch, keys, kv_heads, ..]. The mask broadcasts to [batch, heads, queries, keys] (full size along
+    the last): bool (False hides) or added to the scores; it gets no gradient."""
+
+def recurrence(
+    cell: Literal["lstm", "gru", "simple"],
+    projections: Operand,
+    kernel: Operand,
+    bias: Operand | None = None,
+    initial: Sequence[Operand] = (),
+    mask: Operand | None = None,
+    reverse: bool = False,
+    training: bool = True,
+) -> tuple[Tensor, list[Tensor]]:
+    """`projections` is x W + b: [batch, steps, gates * units]; `kernel` [units, gates * units]; `bias` the GRU's recurrent bias. Gates are in Keras'
+    order (lstm i f c o, gru z r h with reset_after). Gives the state after each step, and the last states."""
+
+def optimize(
+    rule: Literal["sgd", "adam", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "lion"],
+    variable: Variable,
+    slots: Sequence[Variable],
+    gradient: Operand,
+    learning_rate: Operand,
+    step: Operand,
+    options: dict[str, float | bool | str] | None = None,
+    scale: Operand | None = None,
+) -> None:
+    """One step in place, on float32 and float64. `step` counts from 1; `scale` multiplies the gradient first. Options: momentum nesterov weight_decay
+    beta_1 beta_2 epsilon amsgrad rho centered initial_accumulator momentum_decay epsilon_form ('keras' or 'pytorch'). Slots: sgd [momentum] if
+    momentum; adam, nadam [momentum, velocity] (amsgrad: velocity_hat); rmsprop [velocity, momentum?, average_gradient?]; adagrad [accumulator];
+    adadelta [accumulated_gradient, accumulated_delta]; adamax [momentum, norm]; lion [momentum]."""
+
+# Gradients.
+def tape_begin() -> None:
+    """From now on what is recorded is kept for gradients, also when values are looked at. One `tape_end` for each."""
+
+def tape_end() -> None: ...
+def gradients(
+    targets: Sequence[Operand], sources: Sequence[Operand], seeds: Sequence[Operand | None] | None = None
+) -> list[Tensor | None]:
+    """Of what is in the current record (or trace), as more operations of it, so that gradients of gradients work. A variable stands for
+    every value read from it. What was watched is the caller's business: use stop_gradient."""
+
+# Programs.
+class Program:
+    """A traced computation."""
+
+    def __call__(self, inputs: Sequence[Operand]) -> list[Tensor]:
+        """Runs it; inside a trace, inlines it."""
+    @property
+    def input_types(self) -> list[tuple[list[int], DType]]: ...
+    @property
+    def output_types(self) -> list[tuple[list[int], DType]]: ...
+    @property
+    def nodes(self) -> int: ...
+
+def trace_begin(inputs: Sequence[tuple[Sequence[int], DType]]) -> list[Tensor]:
+    """This thread's operations go to a new trace until `trace_end` or `trace_abort`."""
+
+def trace_end(outputs: Sequence[Operand]) -> Program: ...
+def trace_abort() -> None: ...
+def trace_depth() -> int: ...
+def inline(program: Program, inputs: Sequence[Operand]) -> list[Tensor]:
+    """Writes the program's operations into the current record (for a tape, say)."""
+
+def flush() -> None:
+    """Runs everything that is still referenced, and all changes of variables."""
+
+def known_or_none(x: Tensor) -> np.ndarray | None: ...
+def dtypes() -> list[DType]: ...
