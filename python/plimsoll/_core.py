@@ -23,8 +23,9 @@ raw_shape = engine.Tensor.shape.__get__
 _own_repr = engine.Tensor.__repr__
 
 # NumPy's types that the engine does not compute with, and those that hold their numbers.
+ENGINE_TYPES = frozenset(engine.dtypes())
 _WIDER = {"int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
-ENGINE_TYPES = frozenset(("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "bool"))
+_WIDER = {narrow: wide for narrow, wide in _WIDER.items() if narrow not in ENGINE_TYPES}
 
 state = threading.local()
 
@@ -33,14 +34,19 @@ def _describe(self):
     shape = tuple.__repr__(tuple(raw_shape(self)))
     if self.is_symbolic:
         return f"<tf.Tensor: shape={shape}, dtype={raw_dtype(self)}, traced>"
-    return f"<tf.Tensor: shape={shape}, dtype={raw_dtype(self)}, numpy={np.array_repr(self.numpy()) if shape != '()' else self.item()!r}>"
+    return f"<tf.Tensor: shape={shape}, dtype={raw_dtype(self)}, numpy={_shown(self, np.array_repr)}>"
+
+
+def _shown(self, many):
+    array = engine_numpy(self)
+    return many(array) if array.ndim else array.item()
 
 
 def _text(self):
     if self.is_symbolic:
         return _describe(self)
     shape = tuple.__repr__(tuple(raw_shape(self)))
-    return f"tf.Tensor({np.array_str(self.numpy()) if shape != '()' else self.item()}, shape={shape}, dtype={raw_dtype(self)})"
+    return f"tf.Tensor({_shown(self, np.array_str)}, shape={shape}, dtype={raw_dtype(self)})"
 
 
 def _numpy(self):

@@ -5,9 +5,11 @@
 
 mod array;
 mod buffer;
+mod data;
 mod error;
 mod extract;
 mod function;
+mod mapped;
 mod operand;
 mod ops;
 mod record;
@@ -24,5 +26,6 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tensor::PyVariable>()?;
     module.add("UntraceableError", module.py().get_type::<error::UntraceableError>())?;
     ops::register(module)?;
+    data::register(module)?;
     function::register(module)
 }

@@ -153,7 +153,8 @@ impl Runtime {
     }
 }
 
-fn to_tensor(buffer: &Buffer) -> Tensor {
+/// A copy as the engine takes it.
+pub fn to_tensor(buffer: &Buffer) -> Tensor {
     let mut tensor = Tensor::zeros(buffer.ty().dtype, buffer.ty().shape);
     tensor.bytes_mut().copy_from_slice(buffer.bytes());
     tensor

@@ -22,6 +22,7 @@ mod rows;
 mod tfrecord;
 mod write;
 
+pub use arrays::Shared;
 pub use bytes::Compression;
 pub use csv::Csv;
 pub use files::Files;
