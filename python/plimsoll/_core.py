@@ -73,8 +73,6 @@ def install():
     Tensor.__str__ = _text
     Tensor.numpy = _numpy
     Tensor.__module__ = "plimsoll"
-    # NumPy must not take `array + tensor` apart into its elements.
-    Tensor.__array_priority__ = 100
 
 
 class Reference:
@@ -254,7 +252,7 @@ def _stacked(value, dtype, hint):
 
 
 def _from_host(value, dtype, hint):
-    plain = isinstance(value, (bool, int, float, list, tuple))
+    plain = isinstance(value, (bool, int, float, list, tuple)) and not isinstance(value, np.generic)
     try:
         array = np.asarray(value)
     except ValueError as error:

@@ -116,4 +116,5 @@ def install(cls):
     cls.__invert__ = _invert
     cls.__getitem__ = _getitem if cls is Tensor else lambda self, key: _getitem(self.value(), key)
     cls.__iter__ = _iterate if cls is Tensor else lambda self: _iterate(self.value())
-
+    # NumPy must not take `array + tensor` apart into its elements.
+    cls.__array_priority__ = 100
