@@ -22,6 +22,21 @@ Axes = Union[int, Sequence[int], None]
 class UntraceableError(RuntimeError):
     """A value was looked at that is only known when the traced function runs."""
 
+class ResourceExhaustedError(Exception):
+    """There is not enough of something, most often of memory."""
+
+class WouldNotFitError(MemoryError, ResourceExhaustedError):
+    """The memory limit cannot be kept. Nothing was run: variables are as before."""
+
+    limit: int | None
+    """The limit, in bytes like the others."""
+    needed: int | None
+    """What it would take without a limit."""
+    smallest: int | None
+    """The smallest limit that would do."""
+    remedies: list[str]
+    """What else would do."""
+
 class Tensor:
     """A value: known, or still to be computed."""
 
@@ -45,6 +60,11 @@ class Tensor:
         """The tensor's own memory, read-only; copy it to write."""
     def item(self) -> float | int | bool: ...
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray: ...
+    def __dlpack__(
+        self, *, stream: None = None, max_version: tuple[int, int] | None = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        """The tensor's own memory, read-only, for libraries that know DLPack 1; others get a copy."""
+    def __dlpack_device__(self) -> tuple[int, int]: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
     def __int__(self) -> int: ...
@@ -89,6 +109,9 @@ class Variable:
 # Making tensors.
 def tensor(value: Any, dtype: DType | None = None) -> Tensor:
     """From a NumPy array (copied), a number, nested lists. Python floats are float32, ints int32 (int64 where they do not fit)."""
+
+def from_dlpack(x: Any) -> Tensor:
+    """Shares memory that is contiguous, aligned to 64 bytes and promised not to be written; copies everything else."""
 
 def full(shape: Sequence[int], value: Operand, dtype: DType) -> Tensor: ...
 def iota(shape: Sequence[int], axis: int, dtype: DType) -> Tensor: ...
@@ -245,7 +268,10 @@ class Program:
     """A traced computation."""
 
     def __call__(self, inputs: Sequence[Operand]) -> list[Tensor]:
-        """Runs it; inside a trace, inlines it."""
+        """Runs it at once: variables change in place, the outputs are known. Inside a trace and under a tape it is inlined."""
+    @property
+    def key(self) -> str:
+        """Equal for equal computations."""
     @property
     def input_types(self) -> list[tuple[list[int], DType]]: ...
     @property
@@ -264,6 +290,39 @@ def inline(program: Program, inputs: Sequence[Operand]) -> list[Tensor]:
 
 def flush() -> None:
     """Runs everything that is still referenced, and all changes of variables."""
+
+def run_steps(
+    program: Program,
+    feeds: Sequence[np.ndarray | Operand],
+    batch: int,
+    steps: int,
+    start: int = 0,
+    shuffle: tuple[int, int] | None = None,
+    collect: Sequence[int] = (),
+    callback: Callable[[int], bool | None] | None = None,
+) -> list[Tensor]:
+    """Runs a program `steps` times without the interpreter's lock. Of a NumPy array (contiguous, of the input's type) every step takes the
+    next `batch` rows, from step `start` on; with `shuffle` = (seed, epoch) the rows come in the order that the trainer would take them. Anything else is fed
+    whole in every step. Gives the outputs numbered in `collect`, those of all steps stacked (zeros for steps that were not run). `callback(steps_done)` is called
+    about ten times a second and at the end; True stops the loop, and so does Ctrl-C (KeyboardInterrupt)."""
+
+# Memory.
+def set_memory_limit(limit: int | str | None = None) -> int | None:
+    """The limit of the whole process: bytes, "512MiB", "50%" (of what the host allows), "none"; None for the environment variable PLIMSOLL_MEMORY_LIMIT or what
+    the host allows. Programs are planned anew. Gives back the limit in bytes. ValueError when it is not understood."""
+
+def set_techniques(split: bool = True, recompute: bool = True, spill: bool = True) -> None: ...
+def memory_info() -> dict[str, Any]:
+    """Bytes: limit (None without one), current and peak (of the process, as the kernel counts), held (by the accounts), states, arena; source (of the
+    limit, in words), programs (how many are ready)."""
+
+def reset_peak() -> None: ...
+def ledger() -> dict[str, tuple[int, int]]:
+    """Account to (held, peak) in bytes: state arena gemm runtime process tensors plans .."""
+
+def plan_of(program: Program) -> dict[str, Any]:
+    """Bytes arena, live, states, file; nodes, slices, ops_again; bytes written and read a step; seconds, extra_seconds (estimated); kept (in
+    words), peak (the largest values alive then)."""
 
 def known_or_none(x: Tensor) -> np.ndarray | None: ...
 def dtypes() -> list[DType]: ...

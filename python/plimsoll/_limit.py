@@ -28,7 +28,7 @@ def set_memory_limit(limit):
     size = None if limit is None else bytes_of(limit)
     if size is not None and size <= 0:
         raise ValueError(f"a limit of {size} bytes leaves room for nothing")
-    engine.set_memory_limit(None if size is None else str(size))
+    engine.set_memory_limit(size)
     _now[0] = size
 
 
@@ -49,5 +49,5 @@ def memory_limit(limit):
 
 
 def memory_info():
-    """What the process holds, in bytes: `limit`, `held`, `peak`, and the accounts."""
+    """What the process holds, in bytes: `limit`, `current`, `peak`, and what the engine has of it."""
     return engine.memory_info()

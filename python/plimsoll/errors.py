@@ -79,10 +79,7 @@ class DataLossError(OpError, ValueError):
     _code = DATA_LOSS
 
 
-class ResourceExhaustedError(OpError, MemoryError):
-    """There is not enough memory."""
-
-    _code = RESOURCE_EXHAUSTED
+ResourceExhaustedError = _engine.ResourceExhaustedError
 
 
 class UnavailableError(OpError, RuntimeError):
@@ -117,4 +114,4 @@ class OperatorNotAllowedInGraphError(TypeError):
     """Python asks for a value that is only known when the traced function runs."""
 
 
-WouldNotFitError = getattr(_engine, "WouldNotFitError", MemoryError)
+WouldNotFitError = _engine.WouldNotFitError

@@ -156,6 +156,22 @@ def test_optimizers_change_in_place():
         e.optimize("adan", v, [m], g, 0.1, 1)
 
 
+def test_old_and_new_values_of_an_optimized_variable_side_by_side():
+    v = e.Variable(X)
+    old = v.value() * 2
+    e.optimize("sgd", v, [], np.ones_like(X), 1.0, 1)
+    both = old + v.value()
+    np.testing.assert_allclose(both.numpy(), 2 * X + X - 1)
+    e.tape_begin()
+    y = e.reduce("sum", v.value() * v.value())
+    e.optimize("sgd", v, [], np.ones_like(X), 1.0, 2)
+    z = y + e.reduce("sum", v.value())
+    (g,) = e.gradients([y], [v])
+    np.testing.assert_allclose(g.numpy(), 2 * (X - 1))
+    np.testing.assert_allclose(z.item(), ((X - 1) ** 2).sum() + (X - 2).sum(), rtol=1e-5)
+    e.tape_end()
+
+
 def test_programs():
     v = e.Variable(np.float32(1))
     outer = e.tensor(X) + 1

@@ -3,6 +3,7 @@
 
 use crate::arena::{Arena, ArenaError};
 use crate::spill::{SpillError, SpillFile, SpillStats};
+use crate::store::Store;
 use plimsoll_budget::{Budget, Bytes, Reservation};
 use plimsoll_graph::op::spill::{Spill, Transfer};
 use plimsoll_graph::{Io, NodeId, OpDef, Operand, RunError, Value};
@@ -100,11 +101,12 @@ pub struct Engine {
     pub(crate) spill_dir: Option<PathBuf>,
     pub(crate) budget: Budget,
     pub(crate) state: StateLayout,
-    /// The states, which stay when plans come and go.
-    pub(crate) states: Arena,
+    /// The states in memory, which stay when plans come and go.
+    pub(crate) store: Store,
     /// Everything else, as large as the largest plan.
     pub(crate) scratch: Arena,
-    pub(crate) programs: Vec<Program>,
+    /// Those that were removed leave their number to others.
+    pub(crate) programs: Vec<Option<Program>>,
     pool: Pool,
     poison: bool,
     /// What the GEMM library packs inside a call: not in the arena, but known and bounded.
@@ -116,6 +118,35 @@ pub(crate) struct Program {
     plan: Plan,
     calls: Vec<Call>,
     operands: Vec<Operand>,
+    /// The values that the operands are.
+    operand_values: Vec<Value>,
+    inputs: Vec<(String, Operand)>,
+    /// The states in memory, by their offset in the plan's layout.
+    states: Vec<StateUse>,
+}
+
+/// A state of a plan, and which operands are in it.
+struct StateUse {
+    name: String,
+    at: usize,
+    ty: TensorType,
+    /// Null while it is bound to nothing.
+    ptr: *mut u8,
+    /// The engine's state that it was bound to.
+    bound: Option<String>,
+    /// Operands, and where in the state they begin.
+    operands: Vec<(usize, usize)>,
+}
+
+impl StateUse {
+    fn unbind(&mut self) {
+        (self.ptr, self.bound) = (std::ptr::null_mut(), None);
+    }
+}
+
+/// The state that an offset of the layout lies in.
+fn state_at(states: &[StateUse], offset: usize) -> usize {
+    states.partition_point(|s| s.at <= offset) - 1
 }
 
 struct Call {
@@ -123,6 +154,8 @@ struct Call {
     node: NodeId,
     inputs: Range<usize>,
     outputs: Range<usize>,
+    /// Where the workspace begins in the arena.
+    at: usize,
     workspace: *mut u8,
     workspace_bytes: usize,
 }
@@ -150,13 +183,14 @@ impl Engine {
             spill_dir,
             budget: budget.clone(),
             state: state.clone(),
-            states: map_arena(budget, "state", state.bytes())?,
+            store: Store::new(budget),
             scratch: map_arena(budget, "arena", 0)?,
             programs: Vec::new(),
             library: reserve(budget, "gemm", 0)?,
             pool: Pool::new(threads),
             poison: false,
         };
+        engine.store.add(state.iter().map(|(name, _, ty)| (name, ty)))?;
         engine.set_plans(plans)?;
         Ok(engine)
     }
@@ -184,22 +218,162 @@ impl Engine {
             // The old one goes first, so that both never stand side by side.
             self.scratch = map_arena(&self.budget, "arena", 0)?;
         }
-        self.fit_file(&plans)?;
+        self.fit_file(&plans.iter().collect::<Vec<_>>())?;
         if !fits {
             self.scratch = map_arena(&self.budget, "arena", bytes)?;
         }
-        self.programs = plans.into_iter().map(|plan| Program::new(plan, &self.states, &self.scratch)).collect();
+        self.programs = plans.into_iter().map(|plan| Some(Program::new(plan, &self.store, &self.scratch))).collect();
         Ok(())
     }
 
+    /// Adds a plan to those that are there. The arena grows if it must.
+    ///
+    /// States of the plan that the engine has are bound to it; others must be [bound](Engine::bind) before it runs. A plan made for states in
+    /// the file is made for the engine's layout.
+    ///
+    /// # Errors
+    /// When the budget or the system does not give the memory, or there is no room for the file. The other plans are still there.
+    ///
+    /// # Panics
+    /// When the plan was made for other states in the file.
+    pub fn add_plan(&mut self, plan: Plan) -> Result<ProgramId, ExecError> {
+        assert!(plan.state.iter_file().all(|(name, slot, ty)| self.state.in_file(name) == Some((slot, ty))));
+        let packing = plan.graph.packing();
+        let library = Bytes::from(packing.bytes(self.pool.threads()));
+        self.library.resize(library.max(self.library.bytes())).map_err(ArenaError::from)?;
+        packing.prepare();
+        self.settle();
+        if plan.file_bytes > 0 {
+            let mut plans: Vec<&Plan> = self.programs.iter().flatten().map(|p| &p.plan).collect();
+            plans.push(&plan);
+            // The programs' memory is lent to the list alone.
+            let slots = slots(&self.state, &plans);
+            let bytes = plans.iter().map(|p| p.file_bytes).max().unwrap_or(0).max(self.state.file_bytes());
+            self.fit_file_to(bytes, &slots)?;
+        }
+        let needed = self.largest().max(plan.arena_bytes);
+        if needed > self.scratch.bytes() as u64 {
+            self.set_scratch(needed)?;
+        }
+        let program = Program::new(plan, &self.store, &self.scratch);
+        let free = self.programs.iter().position(Option::is_none);
+        let id = free.unwrap_or_else(|| {
+            self.programs.push(None);
+            self.programs.len() - 1
+        });
+        self.programs[id] = Some(program);
+        Ok(id)
+    }
+
+    /// Removes a plan; its number may be given to another.
+    pub fn remove_plan(&mut self, program: ProgramId) {
+        self.programs[program] = None;
+    }
+
+    /// Makes the arena as large as the largest plan needs, and no larger.
+    ///
+    /// # Errors
+    /// When the system does not give the memory.
+    pub fn fit_arena(&mut self) -> Result<(), ExecError> {
+        let bytes = self.largest();
+        if bytes == self.scratch.bytes() as u64 { Ok(()) } else { self.set_scratch(bytes) }
+    }
+
+    /// Gives the arena back; the plans stay. They run again after [`Engine::fit_arena`].
+    ///
+    /// # Errors
+    /// None that giving memory back can have.
+    pub fn release_arena(&mut self) -> Result<(), ExecError> {
+        self.scratch = map_arena(&self.budget, "arena", 0)?;
+        Ok(())
+    }
+
+    /// The arena of the largest plan.
+    fn largest(&self) -> u64 {
+        self.programs.iter().flatten().map(|p| p.plan.arena_bytes).max().unwrap_or(0)
+    }
+
+    /// Another arena. Nothing in it outlives a run.
+    fn set_scratch(&mut self, bytes: u64) -> Result<(), ExecError> {
+        let before = self.scratch.bytes() as u64;
+        // The old one goes first, so that both never stand side by side.
+        self.scratch = map_arena(&self.budget, "arena", 0)?;
+        let made = map_arena(&self.budget, "arena", bytes);
+        let (arena, result) = match made {
+            Ok(arena) => (arena, Ok(())),
+            // What was there a moment ago is there again.
+            Err(error) => (map_arena(&self.budget, "arena", before)?, Err(error)),
+        };
+        self.scratch = arena;
+        let size = self.scratch.bytes() as u64;
+        for program in self.programs.iter_mut().flatten().filter(|p| p.plan.arena_bytes <= size) {
+            program.resolve(&self.scratch);
+        }
+        result
+    }
+
+    /// Binds a state of a plan to a state of the engine of the same type.
+    ///
+    /// # Errors
+    /// When there is no such state, or it has another type or is in the file.
+    pub fn bind(&mut self, program: ProgramId, state: &str, name: &str) -> Result<(), ExecError> {
+        let operand = self.store.get(name).ok_or_else(|| missing("state", name))?;
+        let program = self.programs[program].as_mut().expect("a program that is there");
+        program.bind(state, operand, Some(name))
+    }
+
+    /// Binds a state of a plan to memory of the caller's, which is read where it is.
+    ///
+    /// # Errors
+    /// When the plan has no such state, or of another type, or changes it.
+    ///
+    /// # Safety
+    /// `operand` is valid and aligned to 64 bytes, and nobody writes it, until the state is bound to something else or the program has run for the last
+    /// time.
+    pub unsafe fn bind_memory(&mut self, program: ProgramId, state: &str, operand: Operand) -> Result<(), ExecError> {
+        let program = self.programs[program].as_mut().expect("a program that is there");
+        if program.changes(state) {
+            let message = "is changed by the plan, and so must be one of the engine's".into();
+            return Err(ExecError::Value { what: "state", name: state.to_owned(), message });
+        }
+        program.bind(state, operand, None)
+    }
+
+    /// No program is bound to a state any more.
+    pub(crate) fn unbind(&mut self, name: &str) {
+        for program in self.programs.iter_mut().flatten() {
+            program.states.iter_mut().filter(|s| s.bound.as_deref() == Some(name)).for_each(|s| s.unbind());
+        }
+    }
+
+    fn program(&self, id: ProgramId) -> Result<&Program, ExecError> {
+        let program = self.programs[id].as_ref().expect("a program that is there");
+        if program.plan.arena_bytes > self.scratch.bytes() as u64 {
+            let needed = Bytes(program.plan.arena_bytes);
+            let cause = std::io::Error::other("the arena was given back");
+            return Err(ArenaError::System { bytes: needed, cause }.into());
+        }
+        match program.states.iter().find(|s| s.ptr.is_null()) {
+            Some(state) => {
+                let message = "is bound to nothing".into();
+                Err(ExecError::Value { what: "state", name: state.name.clone(), message })
+            }
+            None => Ok(program),
+        }
+    }
+
     /// Makes the file as large as the states in it and these plans need. What the states hold stays.
-    fn fit_file(&mut self, plans: &[Plan]) -> Result<(), ExecError> {
+    fn fit_file(&mut self, plans: &[&Plan]) -> Result<(), ExecError> {
         let bytes = plans.iter().map(|p| p.file_bytes).max().unwrap_or(0).max(self.state.file_bytes());
         let slots = slots(&self.state, plans);
+        self.fit_file_to(bytes, &slots)
+    }
+
+    fn fit_file_to(&mut self, bytes: u64, slots: &[(u64, u64)]) -> Result<(), ExecError> {
         match &mut self.spill {
             _ if bytes == 0 => self.spill = None,
-            Some(file) => file.resize(bytes, &slots)?,
-            None => self.spill = Some(self.new_file(&self.state, bytes, &slots)?),
+            Some(file) => file.resize(bytes, slots)?,
+            None => self.spill = Some(self.new_file(&self.state, bytes, slots)?),
         }
         Ok(())
     }
@@ -228,7 +402,17 @@ impl Engine {
     /// The bytes in memory: all states there, the largest plan, and the buffers of the file.
     pub fn bytes(&self) -> Bytes {
         let buffers = self.spill.as_ref().map_or(Bytes::ZERO, SpillFile::memory_held);
-        Bytes((self.states.bytes() + self.scratch.bytes()) as u64) + buffers
+        Bytes((self.store.bytes() + self.scratch.bytes()) as u64) + buffers
+    }
+
+    /// The bytes of the states in memory.
+    pub fn states_bytes(&self) -> Bytes {
+        Bytes::from(self.store.bytes())
+    }
+
+    /// The bytes of the arena.
+    pub fn arena_bytes(&self) -> Bytes {
+        Bytes::from(self.scratch.bytes())
     }
 
     /// The size of the spill file; 0 without one.
@@ -260,8 +444,11 @@ impl Engine {
     }
 
     /// The plan of a program.
+    ///
+    /// # Panics
+    /// When there is no such program.
     pub fn plan(&self, program: ProgramId) -> &Plan {
-        &self.programs[program].plan
+        &self.programs[program].as_ref().expect("a program that is there").plan
     }
 
     /// The threads.
@@ -274,7 +461,7 @@ impl Engine {
     /// # Errors
     /// When an op meets values it cannot compute with, or a transfer fails; states changed before it stay changed.
     pub fn run(&mut self, program: ProgramId) -> Result<(), ExecError> {
-        let program = &self.programs[program];
+        let program = self.program(program)?;
         let _settled = Settled(self.spill.as_ref());
         for call in &program.calls {
             if self.poison {
@@ -298,7 +485,7 @@ impl Engine {
     /// As [`Engine::run`].
     pub fn run_guarded(&mut self, program: ProgramId, guard: &str) -> Result<Option<NonFinite>, ExecError> {
         let watched = self.find_output(program, guard)?;
-        let program = &self.programs[program];
+        let program = self.program(program)?;
         let maker = program.maker(guard);
         let _settled = Settled(self.spill.as_ref());
         for call in &program.calls {
@@ -342,7 +529,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::run`].
     pub fn run_timed(&mut self, program: ProgramId) -> Result<Vec<Timing>, ExecError> {
-        let program = &self.programs[program];
+        let program = self.program(program)?;
         let _settled = Settled(self.spill.as_ref());
         let mut timings = Vec::with_capacity(program.calls.len());
         for call in &program.calls {
@@ -358,8 +545,7 @@ impl Engine {
     /// # Errors
     /// When there is no such input or it has another type.
     pub fn input_mut<T: Element>(&mut self, program: ProgramId, name: &str) -> Result<&mut [T], ExecError> {
-        let value = self.find_input(program, name)?;
-        let operand = self.programs[program].operand(value, &self.states, &self.scratch);
+        let operand = self.find_input(program, name)?;
         // SAFETY: valid memory of the arena, exclusive through `&mut self`.
         unsafe { slice_mut("input", name, operand) }
     }
@@ -368,8 +554,7 @@ impl Engine {
     ///
     /// The bytes written must be valid for the input's type (0 or 1 for `bool`).
     pub fn input_bytes_mut(&mut self, program: ProgramId, name: &str) -> Option<&mut [u8]> {
-        let value = self.find_input(program, name).ok()?;
-        let operand = self.programs[program].operand(value, &self.states, &self.scratch);
+        let operand = self.find_input(program, name).ok()?;
         // SAFETY: valid memory of the arena, exclusive through `&mut self`.
         Some(unsafe { std::slice::from_raw_parts_mut(operand.ptr, operand.ty.bytes()) })
     }
@@ -379,9 +564,7 @@ impl Engine {
     /// # Errors
     /// When there is no such input or the tensor has another type.
     pub fn set_input(&mut self, program: ProgramId, name: &str, tensor: &Tensor) -> Result<(), ExecError> {
-        let value = self.find_input(program, name)?;
-        let operand = self.programs[program].operand(value, &self.states, &self.scratch);
-        copy_in("input", name, tensor, operand)
+        copy_in("input", name, tensor, self.find_input(program, name)?)
     }
 
     /// The elements of an output after a run.
@@ -394,6 +577,16 @@ impl Engine {
         unsafe { slice_mut("output", name, operand).map(|s| &*s) }
     }
 
+    /// The bytes of an output after a run.
+    ///
+    /// # Errors
+    /// When there is no such output.
+    pub fn output_bytes(&self, program: ProgramId, name: &str) -> Result<&[u8], ExecError> {
+        let operand = self.find_output(program, name)?;
+        // SAFETY: valid memory of the arena; writing needs `&mut self`.
+        Ok(unsafe { std::slice::from_raw_parts(operand.ptr, operand.ty.bytes()) })
+    }
+
     /// A copy of an output after a run.
     ///
     /// # Errors
@@ -402,51 +595,112 @@ impl Engine {
         Ok(copy_out(self.find_output(program, name)?))
     }
 
-    fn find_input(&self, program: ProgramId, name: &str) -> Result<Value, ExecError> {
-        let graph = &self.programs[program].plan.graph;
-        graph.inputs().find(|(_, n)| *n == name).map(|(v, _)| v).ok_or_else(|| missing("input", name))
+    fn find_input(&self, program: ProgramId, name: &str) -> Result<Operand, ExecError> {
+        let inputs = &self.programs[program].as_ref().expect("a program that is there").inputs;
+        inputs.iter().find(|(n, _)| n == name).map(|(_, o)| *o).ok_or_else(|| missing("input", name))
     }
 
     fn find_output(&self, program: ProgramId, name: &str) -> Result<Operand, ExecError> {
-        let program = &self.programs[program];
-        let output =
-            program.plan.graph.outputs().iter().find(|o| o.name == name).ok_or_else(|| missing("output", name))?;
-        Ok(program.operand(output.value, &self.states, &self.scratch))
+        let program = self.programs[program].as_ref().expect("a program that is there");
+        let outputs = program.plan.graph.outputs();
+        let output = outputs.iter().find(|o| o.name == name).ok_or_else(|| missing("output", name))?;
+        Ok(program.operand(output.value, &self.scratch))
     }
 }
 
 impl Program {
-    fn new(plan: Plan, states: &Arena, scratch: &Arena) -> Program {
-        let mut program = Program { calls: Vec::new(), operands: Vec::new(), plan };
-        for i in 0..program.plan.instructions.len() {
-            let instruction = program.plan.instructions[i].clone();
-            let node = program.plan.graph.node(instruction.node).clone();
+    fn new(plan: Plan, store: &Store, scratch: &Arena) -> Program {
+        let mut states: Vec<StateUse> = plan
+            .state
+            .iter()
+            .filter(|(.., ty)| ty.bytes() > 0)
+            .map(|(name, at, ty)| {
+                let ptr = store.get(name).filter(|o| o.ty == ty).map_or(std::ptr::null_mut(), |o| o.ptr);
+                StateUse { name: name.to_owned(), at: at as usize, ty, ptr, bound: None, operands: Vec::new() }
+            })
+            .collect();
+        states.sort_by_key(|s| s.at);
+        let mut program = Program {
+            calls: Vec::new(),
+            operands: Vec::new(),
+            operand_values: Vec::new(),
+            inputs: Vec::new(),
+            states,
+            plan,
+        };
+        for instruction in &program.plan.instructions {
+            let node = program.plan.graph.node(instruction.node);
             if !node.op.runs() {
                 continue;
             }
             let mut range = |values: &[Value]| {
-                let start = program.operands.len();
-                for &v in values {
-                    let operand = program.operand(v, states, scratch);
-                    program.operands.push(operand);
-                }
-                start..program.operands.len()
+                let start = program.operand_values.len();
+                program.operand_values.extend_from_slice(values);
+                start..program.operand_values.len()
             };
             let (inputs, outputs) = (range(&node.inputs), range(&node.outputs));
             let at = instruction.workspace.clone().unwrap_or(0..0);
-            // SAFETY: the checker proved that the workspace is inside the arena.
-            let workspace = unsafe { scratch.ptr().add(at.start as usize) };
-            let workspace_bytes = (at.end - at.start) as usize;
             program.calls.push(Call {
-                op: node.op,
+                op: node.op.clone(),
                 node: instruction.node,
                 inputs,
                 outputs,
-                workspace,
-                workspace_bytes,
+                at: at.start as usize,
+                workspace: std::ptr::null_mut(),
+                workspace_bytes: (at.end - at.start) as usize,
             });
         }
+        for (i, &value) in program.operand_values.iter().enumerate() {
+            if let Some(Place::State(offset)) = program.plan.places[value.0 as usize]
+                && program.plan.graph.ty(value).bytes() > 0
+            {
+                let state = state_at(&program.states, offset as usize);
+                let inside = offset as usize - program.states[state].at;
+                program.states[state].operands.push((i, inside));
+            }
+        }
+        program.resolve(scratch);
         program
+    }
+
+    /// Finds all addresses for an arena.
+    fn resolve(&mut self, scratch: &Arena) {
+        self.operands = self.operand_values.iter().map(|&v| self.operand(v, scratch)).collect();
+        for call in &mut self.calls {
+            // SAFETY: the checker proved that the workspace is inside the arena.
+            call.workspace = unsafe { scratch.ptr().add(call.at) };
+        }
+        let inputs = self.plan.graph.inputs().map(|(value, name)| (name.to_owned(), self.operand(value, scratch)));
+        self.inputs = inputs.collect();
+    }
+
+    /// Gives a state of the plan its memory.
+    fn bind(&mut self, name: &str, operand: Operand, bound: Option<&str>) -> Result<(), ExecError> {
+        let Some(state) = self.states.iter_mut().find(|s| s.name == name) else {
+            // A state without elements has no memory.
+            return if operand.ty.bytes() == 0 { Ok(()) } else { Err(missing("state", name)) };
+        };
+        if state.ty != operand.ty {
+            return Err(wrong_type("state", name, state.ty, operand.ty));
+        }
+        state.bound = bound.map(str::to_owned);
+        if state.ptr != operand.ptr {
+            state.ptr = operand.ptr;
+            for &(i, inside) in &state.operands {
+                // SAFETY: the checker proved that the operand is inside the state.
+                self.operands[i].ptr = unsafe { operand.ptr.add(inside) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the plan changes a state.
+    fn changes(&self, name: &str) -> bool {
+        let graph = &self.plan.graph;
+        let is_it = |v: Value| graph.states().any(|(s, n)| s == v && n == name);
+        graph.nodes().any(|(_, node)| {
+            node.op.mutates().iter().any(|(input, _)| graph.state_of(node.inputs[*input]).is_some_and(is_it))
+        })
     }
 
     /// The node after which an output is known; `None` for an input or a state.
@@ -462,15 +716,22 @@ impl Program {
         }
     }
 
-    fn operand(&self, value: Value, states: &Arena, scratch: &Arena) -> Operand {
-        let (arena, offset) =
-            match self.plan.places[value.0 as usize].expect("the checker proved that values have places") {
-                Place::State(offset) => (states, offset as usize),
-                Place::Arena(offset) => (scratch, offset as usize),
-            };
-        debug_assert!(offset + self.plan.graph.ty(value).bytes() <= arena.bytes());
-        // SAFETY: the checker proved that the value is inside its arena.
-        Operand { ptr: unsafe { arena.ptr().add(offset) }, ty: *self.plan.graph.ty(value) }
+    fn operand(&self, value: Value, scratch: &Arena) -> Operand {
+        let ty = *self.plan.graph.ty(value);
+        let ptr = match self.plan.places[value.0 as usize].expect("the checker proved that values have places") {
+            // Nobody reads or writes what has no elements.
+            Place::State(_) if ty.bytes() == 0 => std::ptr::dangling_mut::<[u64; 8]>().cast(),
+            Place::State(offset) => {
+                let state = &self.states[state_at(&self.states, offset as usize)];
+                state.ptr.wrapping_add(offset as usize - state.at)
+            }
+            Place::Arena(offset) => {
+                debug_assert!(offset as usize + ty.bytes() <= scratch.bytes());
+                // SAFETY: the checker proved that the value is inside the arena.
+                unsafe { scratch.ptr().add(offset as usize) }
+            }
+        };
+        Operand { ptr, ty }
     }
 
     /// # Safety
@@ -509,13 +770,13 @@ impl Drop for Settled<'_> {
 /// The memory that the spill file of these plans takes; 0 when they need none.
 pub fn spill_memory(state: &StateLayout, plans: &[Plan]) -> Bytes {
     match state.file_bytes() > 0 || plans.iter().any(|p| p.file_bytes > 0) {
-        true => SpillFile::memory(&slots(state, plans)),
+        true => SpillFile::memory(&slots(state, &plans.iter().collect::<Vec<_>>())),
         false => Bytes::ZERO,
     }
 }
 
 /// The slots of the file that states and plans use, with their sizes.
-fn slots(state: &StateLayout, plans: &[Plan]) -> Vec<(u64, u64)> {
+fn slots(state: &StateLayout, plans: &[&Plan]) -> Vec<(u64, u64)> {
     let mut slots: Vec<(u64, u64)> = state.iter_file().map(|(_, slot, ty)| (slot, ty.bytes() as u64)).collect();
     for plan in plans {
         for (_, node) in plan.graph.nodes() {

@@ -28,6 +28,7 @@ mod engine;
 mod sounding;
 mod spill;
 mod states;
+mod store;
 
 pub use arena::{Arena, ArenaError};
 pub use engine::{Engine, ExecError, NonFinite, ProgramId, Settings, Timing, spill_memory};

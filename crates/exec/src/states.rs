@@ -17,17 +17,37 @@ enum Home {
 }
 
 impl Engine {
-    /// Changes to another layout of the states: those that both have keep their values, whether they stay in memory, stay
-    /// in the file or move between the two; new ones are zero. The plans go.
+    /// Adds a state that is not in the layout: zeros in memory, at an address that stays.
     ///
     /// # Errors
-    /// When the budget or the system does not give the memory for both at once, or there is no room for the file. After an
-    /// error the states are as before.
+    /// When the budget or the system does not give the memory, or there is such a state.
+    pub fn add_state(&mut self, name: &str, ty: TensorType) -> Result<(), ExecError> {
+        if self.state_type(name).is_some() {
+            let message = "exists already".into();
+            return Err(ExecError::Value { what: "state", name: name.to_owned(), message });
+        }
+        self.store.add_one(name, ty)
+    }
+
+    /// Removes a state that is not in the layout. Programs that it was bound to must be bound to another before they run.
+    pub fn remove_state(&mut self, name: &str) {
+        if self.state.get(name).is_none() {
+            self.unbind(name);
+            self.store.remove(name);
+        }
+    }
+
+    /// Changes to another layout of the states: those that both have keep their values, and those in memory their addresses,
+    /// or they move between memory and the file; new ones are zero. The plans go.
+    ///
+    /// # Errors
+    /// When the budget or the system does not give the memory, or there is no room for the file. States that were on their way
+    /// between memory and file are then still where they were.
     pub fn set_state_layout(&mut self, layout: &StateLayout) -> Result<(), ExecError> {
         self.programs.clear();
         self.scratch = map_arena(&self.budget, "arena", 0)?;
-        let states = map_arena(&self.budget, "state", layout.bytes())?;
-        let stays = self.state.iter_file().eq(layout.iter_file());
+        let old = self.state.clone();
+        let stays = old.iter_file().eq(layout.iter_file());
         let file = match layout.file_bytes() {
             bytes if stays || bytes == 0 => None,
             bytes => {
@@ -36,23 +56,6 @@ impl Engine {
                 Some(self.new_file(layout, bytes, &slots)?)
             }
         };
-        for (name, offset, ty) in layout.iter() {
-            match self.find_state(name) {
-                Ok(Home::Memory(from)) if from.ty == ty => {
-                    // SAFETY: both places hold a value of this type inside their arenas, which are apart.
-                    unsafe {
-                        let to = states.ptr().add(offset as usize);
-                        std::ptr::copy_nonoverlapping(from.ptr, to, ty.bytes());
-                    }
-                }
-                Ok(Home::File { slot, ty: from }) if from == ty => {
-                    // SAFETY: inside the new arena, which is nobody else's yet.
-                    let to = unsafe { std::slice::from_raw_parts_mut(states.ptr().add(offset as usize), ty.bytes()) };
-                    self.file().fetch(slot, to)?;
-                }
-                _ => (),
-            }
-        }
         if let Some(file) = &file {
             for (name, slot, ty) in layout.iter_file().filter(|(name, _, ty)| self.state_type(name) == Some(*ty)) {
                 let mut at = slot;
@@ -64,10 +67,26 @@ impl Engine {
                 debug_assert_eq!(at, slot + ty.bytes() as u64);
             }
         }
+        // What went to the file, and what is not wanted any more, makes room for what comes.
+        let kept = |name: &str, ty: TensorType| layout.get(name).is_some_and(|(_, wanted)| wanted == ty);
+        for (name, ..) in old.iter().filter(|(name, _, ty)| !kept(name, *ty)) {
+            self.store.remove(name);
+        }
+        let comes: Vec<(&str, TensorType)> =
+            layout.iter().filter(|(name, ..)| self.store.get(name).is_none()).map(|(name, _, ty)| (name, ty)).collect();
+        self.store.add(comes.iter().copied())?;
+        for (name, ty) in comes {
+            if let Some((slot, _)) = old.in_file(name).filter(|(_, from)| *from == ty) {
+                let to = self.store.get(name).expect("added above");
+                // SAFETY: a state's memory, which nobody else uses.
+                let to = unsafe { std::slice::from_raw_parts_mut(to.ptr, ty.bytes()) };
+                self.file().fetch(slot, to)?;
+            }
+        }
         if !stays {
             self.spill = file;
         }
-        (self.states, self.state) = (states, layout.clone());
+        self.state = layout.clone();
         Ok(())
     }
 
@@ -178,7 +197,8 @@ impl Engine {
 
     /// The type of a state, if there is one of this name.
     pub fn state_type(&self, name: &str) -> Option<TensorType> {
-        self.state.get(name).or(self.state.in_file(name)).map(|(_, ty)| ty)
+        let in_memory = self.store.get(name).map(|operand| operand.ty);
+        in_memory.or(self.state.in_file(name).map(|(_, ty)| ty))
     }
 
     /// A state with a value that is not finite.
@@ -204,9 +224,7 @@ impl Engine {
         if let Some((slot, ty)) = self.state.in_file(name) {
             return Ok(Home::File { slot, ty });
         }
-        let (offset, ty) = self.state.get(name).ok_or_else(|| missing("state", name))?;
-        // SAFETY: the layout stays inside the arena that was made for it.
-        Ok(Home::Memory(Operand { ptr: unsafe { self.states.ptr().add(offset as usize) }, ty }))
+        self.store.get(name).map(Home::Memory).ok_or_else(|| missing("state", name))
     }
 
     fn find_in_memory(&self, name: &str) -> Result<Operand, ExecError> {

@@ -1,6 +1,6 @@
 //! What can go wrong, for the user.
 
-use crate::trainer::{HostTooSmall, MemoryGrew, WouldNotFit};
+use crate::session::{HostTooSmall, MemoryGrew, WouldNotFit};
 use plimsoll_exec::ExecError;
 use plimsoll_graph::GraphError;
 use plimsoll_plan::PlanError;

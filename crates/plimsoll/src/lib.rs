@@ -12,6 +12,7 @@ pub mod model;
 pub mod optimizers;
 pub mod progress;
 pub mod schedules;
+pub mod session;
 pub mod trace;
 pub mod trainer;
 pub mod weights;

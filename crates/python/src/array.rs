@@ -5,9 +5,10 @@ use crate::error::Error;
 use crate::run::BUDGET;
 use plimsoll_tensor::{DType, Shape, TensorType};
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 use std::sync::Arc;
 
 /// Types with their names in Python and NumPy's codes.
@@ -64,8 +65,49 @@ fn numpy_dtype<'py>(py: Python<'py>, dtype: DType) -> PyResult<Bound<'py, PyAny>
     }
 }
 
+/// A copy of an array that is contiguous and of a type that the engine has; `None` for everything else.
+fn from_plain_array<'py>(object: &Bound<'py, PyAny>, wanted: Option<DType>) -> PyResult<Option<Arc<Buffer>>> {
+    let py = object.py();
+    static NDARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let ndarray = NDARRAY.get_or_try_init(py, || numpy(py)?.getattr("ndarray").map(Bound::unbind))?;
+    if !object.get_type().is(ndarray.bind(py)) {
+        return Ok(None);
+    }
+    let interface = object.getattr(intern!(py, "__array_interface__"))?.cast_into::<PyDict>()?;
+    let item = |name: &Bound<'py, PyString>| -> PyResult<Bound<'py, PyAny>> {
+        interface.get_item(name)?.ok_or_else(|| PyValueError::new_err("an array without memory"))
+    };
+    let code: String = item(intern!(py, "typestr"))?.extract()?;
+    let found = NAMES.iter().find(|(d, _, c)| *c == code && *d != DType::BF16).map(|(d, ..)| *d);
+    let Some(dtype) = found.filter(|d| wanted.is_none_or(|w| w == *d)) else { return Ok(None) };
+    if !item(intern!(py, "strides"))?.is_none() {
+        return Ok(None);
+    }
+    let dims: Vec<usize> = item(intern!(py, "shape"))?.extract()?;
+    let (address, _): (usize, bool) = item(intern!(py, "data"))?.extract()?;
+    let ty = TensorType::new(dtype, shape(&dims)?);
+    // SAFETY: a contiguous array of this type, which lives until the copy is made.
+    Ok(Some(unsafe { copy_of(ty, address) }?))
+}
+
+/// A copy of what is at an address.
+///
+/// # Safety
+/// A value of the type is there.
+unsafe fn copy_of(ty: TensorType, address: usize) -> PyResult<Arc<Buffer>> {
+    let bytes = match ty.bytes() {
+        0 => &[][..],
+        // SAFETY: the caller's promise.
+        n => unsafe { std::slice::from_raw_parts(address as *const u8, n) },
+    };
+    Ok(Arc::new(Buffer::of_bytes(&BUDGET, ty, bytes).map_err(Error::from)?))
+}
+
 /// A copy of a Python object's elements: an array, a number, nested lists, or anything that NumPy can make an array of.
 pub fn from_python(object: &Bound<'_, PyAny>, wanted: Option<DType>) -> PyResult<Arc<Buffer>> {
+    if let Some(buffer) = from_plain_array(object, wanted)? {
+        return Ok(buffer);
+    }
     let py = object.py();
     let np = numpy(py)?;
     let mut array = np.call_method1("asarray", (object,))?;
@@ -97,13 +139,8 @@ pub fn from_python(object: &Bound<'_, PyAny>, wanted: Option<DType>) -> PyResult
     if array.getattr("nbytes")?.extract::<usize>()? != ty.bytes() {
         return Err(PyValueError::new_err(format!("an array of {} bytes cannot be {ty}", array.getattr("nbytes")?)));
     }
-    let bytes = match ty.bytes() {
-        0 => &[][..],
-        // SAFETY: a contiguous array of this many bytes, which lives until the copy is made.
-        n => unsafe { std::slice::from_raw_parts(address as *const u8, n) },
-    };
-    let buffer = Buffer::of_bytes(&BUDGET, ty, bytes).map_err(Error::from)?;
-    Ok(Arc::new(buffer))
+    // SAFETY: a contiguous array of as many bytes, which lives until the copy is made.
+    unsafe { copy_of(ty, address) }
 }
 
 fn fits_i32(np: &Bound<'_, PyModule>, array: &Bound<'_, PyAny>) -> PyResult<bool> {

@@ -12,17 +12,22 @@ use crate::variable::Cell;
 use plimsoll_graph::op::state::Assign;
 use plimsoll_graph::{Graph, GraphError, NodeId, OpDef, Source, Value};
 use plimsoll_kernels::pointwise::Unary;
+use plimsoll_plan::split::Batch;
+use plimsoll_tensor::TensorType;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
+/// Known values from this size on are read where they are.
+const IN_PLACE: usize = 64 << 10;
+
 /// A graph cut out of a record.
 pub struct Extract {
     /// What is to be computed.
     pub graph: Graph,
-    /// Known values that it reads: `k0`, `k1`, ...
-    pub bound: Vec<Arc<Buffer>>,
+    /// Known values that it reads: `k0`, `k1`, .., and whether they are read where they are: as states, not as inputs.
+    pub bound: Vec<(Arc<Buffer>, bool)>,
     /// Variables that it reads or changes: `v0`, `v1`, .., and whether it changes them.
     pub variables: Vec<(Arc<Cell>, bool)>,
     /// Equal for equal computations.
@@ -31,7 +36,8 @@ pub struct Extract {
 
 /// The graph that computes `wanted` and all changes of variables from what is known.
 ///
-/// `from` is the first node whose changes of variables have not happened yet.
+/// `from` is the first node whose changes of variables have not happened yet. With `in_place` large known values are read where they are;
+/// otherwise they are inputs, which the planner can cut into slices.
 ///
 /// # Errors
 /// None that a record can have: its operations were checked when they were asked for.
@@ -40,6 +46,7 @@ pub fn extract(
     wanted: &[Value],
     known: &HashMap<Value, Arc<Buffer>>,
     from: usize,
+    in_place: bool,
 ) -> Result<Extract, GraphError> {
     let source = &record.graph;
     let needed = needed(source, wanted, known, from);
@@ -60,9 +67,11 @@ pub fn extract(
         }
         let value = match (known.get(&v), &source.value(v).source) {
             (Some(buffer), _) => {
-                key.add(&format_args!("known {}", source.ty(v)));
-                out.bound.push(buffer.clone());
-                out.graph.input(&format!("k{}", out.bound.len() - 1), *source.ty(v))
+                let stays = in_place && buffer.ty().bytes() >= IN_PLACE;
+                key.add(&format_args!("known {} {stays}", source.ty(v)));
+                out.bound.push((buffer.clone(), stays));
+                let name = format!("k{}", out.bound.len() - 1);
+                if stays { out.graph.state(&name, *source.ty(v)) } else { out.graph.input(&name, *source.ty(v)) }
             }
             (None, Source::State { .. }) => {
                 let cell = cells[&v];
@@ -144,6 +153,17 @@ pub fn extract(
     }
     out.key = key.0.digest128();
     Ok(out)
+}
+
+impl Extract {
+    /// The inputs that have as many rows as the largest: what can be cut into slices.
+    pub fn batch(&self) -> Option<Batch> {
+        let inputs: Vec<(&str, &TensorType)> = self.graph.inputs().map(|(v, name)| (name, self.graph.ty(v))).collect();
+        let largest = inputs.iter().filter(|(_, ty)| ty.shape.rank() > 0).max_by_key(|(_, ty)| ty.bytes())?;
+        let entries = largest.1.dims()[0];
+        let rows = inputs.iter().filter(|(_, ty)| ty.dims().first() == Some(&entries));
+        (entries > 1).then(|| Batch { entries, inputs: rows.map(|(name, _)| (*name).to_owned()).collect() })
+    }
 }
 
 fn is_assign(op: &dyn OpDef) -> bool {

@@ -4,15 +4,18 @@
 //! written into another record. Gradients are more operations of the record that they are asked in.
 
 use crate::array;
+use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::operand::{Operand, on_record, with_runtime};
-use crate::record::Record;
-use crate::run::TRACES;
-use crate::tensor::{PyTensor, PyVariable};
+use crate::extract::{Extract, extract};
+use crate::operand::{Operand, apply1, on_record, with_runtime};
+use crate::record::{Handle, Record};
+use crate::run::{self, TRACES};
+use crate::tensor::{PyTensor, PyVariable, look};
 use plimsoll_graph::op::OpAttrs;
 use plimsoll_graph::op::optimizer::Optimize;
-use plimsoll_graph::{Attr, Graph, Source, Value, gradients_from};
-use plimsoll_tensor::DType;
+use plimsoll_graph::op::state::Assign;
+use plimsoll_graph::{Attr, Graph, OpDef, Source, Value, gradients_from};
+use plimsoll_tensor::{DType, TensorType};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
@@ -25,13 +28,31 @@ type Object<'py> = Bound<'py, PyAny>;
 pub struct Program {
     pub record: Arc<Record>,
     pub outputs: Vec<Value>,
+    /// What runs when it is called by itself.
+    pub cut: Extract,
 }
 
 #[pymethods]
 impl Program {
-    /// Runs it on these inputs, or writes it into the trace that is open.
+    /// Runs it on these inputs; under a tape and inside a trace it is written into the record.
     fn __call__(&self, py: Python<'_>, inputs: Vec<Object<'_>>) -> PyResult<Vec<PyTensor>> {
-        inline_program(py, self, &inputs)
+        if !TRACES.with_borrow(Vec::is_empty) || with_runtime(py, |runtime| runtime.is_taped()) {
+            return inline_program(py, self, &inputs);
+        }
+        let inputs = self.known_inputs(py, &inputs)?;
+        let results = py.detach(|| {
+            let mut runtime = run::runtime_detached();
+            // What was asked for before happens before.
+            runtime.flush()?;
+            runtime.run(&self.cut, &inputs)
+        })?;
+        Ok(results.into_iter().map(|buffer| PyTensor { handle: Handle::known(buffer) }).collect())
+    }
+
+    /// A digest of what it computes: equal for equal computations.
+    #[getter]
+    fn key(&self) -> String {
+        format!("{:032x}", self.cut.key)
     }
 
     /// Shapes and types of the inputs.
@@ -55,6 +76,36 @@ impl Program {
     /// The operations as text.
     fn __str__(&self) -> String {
         self.record.graph.to_string()
+    }
+}
+
+impl Program {
+    /// The bytes of inputs, which must have the program's types.
+    fn known_inputs(&self, py: Python<'_>, inputs: &[Object<'_>]) -> PyResult<Vec<Arc<Buffer>>> {
+        let types: Vec<TensorType> = self.record.inputs.iter().map(|v| *self.record.graph.ty(*v)).collect();
+        if inputs.len() != types.len() {
+            let (found, wanted) = (inputs.len(), types.len());
+            return Err(PyTypeError::new_err(format!("{found} inputs for a program that takes {wanted}")));
+        }
+        let mut known = Vec::with_capacity(types.len());
+        for (i, (input, ty)) in inputs.iter().zip(types).enumerate() {
+            let buffer = known_value(py, input, Some(ty.dtype))?;
+            if *buffer.ty() != ty {
+                let found = buffer.ty();
+                return Err(PyValueError::new_err(format!("input {i} is {found}, but the program takes {ty}")));
+            }
+            known.push(buffer);
+        }
+        Ok(known)
+    }
+}
+
+/// The bytes of a tensor, a variable or anything that is a tensor; Python's numbers take the type.
+pub fn known_value(py: Python<'_>, object: &Object<'_>, dtype: Option<DType>) -> PyResult<Arc<Buffer>> {
+    match Operand::of(object)? {
+        Operand::Tensor(handle) => look(py, &handle),
+        Operand::Number(..) => array::from_python(object, dtype),
+        other @ Operand::Variable(_) => apply1(py, &[&other], |_, v| Ok(v[0]))?.look(py),
     }
 }
 
@@ -84,7 +135,8 @@ fn trace_end(py: Python<'_>, outputs: Vec<Object<'_>>) -> PyResult<Program> {
     let operands = outputs.iter().map(Operand::of).collect::<PyResult<Vec<Operand>>>()?;
     let outputs = on_record(py, &operands.iter().collect::<Vec<_>>(), |_, values| Ok(values.to_vec()))?;
     let record = TRACES.with_borrow_mut(Vec::pop).expect("a trace is open");
-    Ok(Program { record: Arc::new(record), outputs })
+    let cut = extract(&record, &outputs, &record.bound, 0, true).map_err(Error::from)?;
+    Ok(Program { record: Arc::new(record), outputs, cut })
 }
 
 /// Gives up the innermost trace.
@@ -163,8 +215,12 @@ fn replay(record: &mut Record, traced: &Record, given: &[Value], outputs: &[Valu
             inputs[*input] = record.read(cell);
         }
         let results = record.graph.push_shared(node.op.clone(), &inputs)?;
+        let assigns = node.op.name() == OpDef::name(&Assign);
         for ((_, output), cell) in changes.iter().zip(&cells) {
-            record.changed(cell, results[*output]);
+            match assigns {
+                true => record.changed(cell, results[*output]),
+                false => record.changed_in_place(cell, results[*output]),
+            }
         }
         for (from, to) in node.outputs.iter().zip(results) {
             map[from.0 as usize] = Some(to);
@@ -337,7 +393,7 @@ fn optimize(
         }
         let results = record.graph.push(op, &values)?;
         for (cell, new) in cells.iter().zip(results) {
-            record.changed(cell, new);
+            record.changed_in_place(cell, new);
         }
         Ok(())
     })

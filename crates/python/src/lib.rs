@@ -6,14 +6,17 @@
 mod array;
 mod buffer;
 mod data;
+mod dlpack;
 mod error;
 mod extract;
 mod function;
 mod mapped;
+mod memory;
 mod operand;
 mod ops;
 mod record;
 mod run;
+mod steps;
 mod tensor;
 mod variable;
 
@@ -24,8 +27,14 @@ use pyo3::prelude::*;
 fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tensor::PyTensor>()?;
     module.add_class::<tensor::PyVariable>()?;
-    module.add("UntraceableError", module.py().get_type::<error::UntraceableError>())?;
+    let py = module.py();
+    module.add("UntraceableError", py.get_type::<error::UntraceableError>())?;
+    module.add("ResourceExhaustedError", py.get_type::<error::ResourceExhaustedError>())?;
+    module.add("WouldNotFitError", error::would_not_fit_type(py)?)?;
     ops::register(module)?;
     data::register(module)?;
-    function::register(module)
+    function::register(module)?;
+    memory::register(module)?;
+    dlpack::register(module)?;
+    steps::register(module)
 }

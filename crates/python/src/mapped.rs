@@ -5,7 +5,7 @@ use crate::data::write_numbers;
 use crate::error::Error;
 use crate::extract::{Extract, extract};
 use crate::function::Program;
-use crate::run::{BUDGET, to_tensor};
+use crate::run::BUDGET;
 use plimsoll_data::{Component, Row, Writer};
 use plimsoll_exec::Engine;
 use plimsoll_plan::{Options, Plan, StateLayout, plan};
@@ -24,17 +24,16 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// The program, which must not change variables: elements are made in any order.
+    /// The program, which must not touch variables: elements are made in any order, by any thread.
     pub fn new(program: &Program) -> PyResult<Mapped> {
         let record = &program.record;
-        let cut = extract(record, &program.outputs, &record.bound, 0).map_err(Error::from)?;
-        if cut.variables.iter().any(|(_, changed)| *changed) {
-            return Err(Error::Untraceable("it changes a variable for every element".into()).into());
+        let cut = extract(record, &program.outputs, &record.bound, 0, false).map_err(Error::from)?;
+        if !cut.variables.is_empty() {
+            return Err(Error::Untraceable("it reads or changes a variable for every element".into()).into());
         }
-        let states: Vec<(String, TensorType)> =
-            cut.variables.iter().enumerate().map(|(i, (cell, _))| (format!("v{i}"), *cell.ty())).collect();
-        let layout = StateLayout::new(states.iter().map(|(name, ty)| (name.as_str(), *ty)));
-        let plan = plan(&cut.graph, &layout, &Options { threads: 1, ..Options::default() }).map_err(Error::from)?;
+        let layout = StateLayout::new([]);
+        let plan = plan(&cut.graph, &layout, &Options { threads: 1, ..Options::default() })
+            .map_err(|error| Error::Value(error.to_string()))?;
         let inputs = record.inputs.iter().map(|v| *record.graph.ty(*v)).collect();
         let outputs = cut.graph.outputs().iter().map(|o| (o.name.clone(), *cut.graph.ty(o.value))).collect();
         Ok(Mapped { cut, layout, plan, inputs, outputs, idle: Mutex::default() })
@@ -53,8 +52,8 @@ impl Mapped {
     pub fn apply(&self, row: &Row<'_>, out: &mut Writer<'_, '_>) -> Result<(), plimsoll_data::Error> {
         self.run(row, |engine, outputs| {
             for (i, (name, ty)) in outputs.iter().enumerate() {
-                let value = engine.output(0, name).map_err(|e| plimsoll_data::Error::element(e.to_string()))?;
-                write_numbers(out, &i.to_string(), ty, value.bytes())?;
+                let bytes = engine.output_bytes(0, name).map_err(|e| plimsoll_data::Error::element(e.to_string()))?;
+                write_numbers(out, &i.to_string(), ty, bytes)?;
             }
             Ok(())
         })
@@ -71,8 +70,8 @@ impl Mapped {
                 let found = array::dtype_name(ty.dtype);
                 return Err(plimsoll_data::Error::element(format!("a filter gives one bool, not {found}{}", ty.shape)));
             }
-            let value = engine.output(0, name).map_err(|e| plimsoll_data::Error::element(e.to_string()))?;
-            Ok(value.bytes() != [0])
+            let bytes = engine.output_bytes(0, name).map_err(|e| plimsoll_data::Error::element(e.to_string()))?;
+            Ok(bytes != [0])
         })
     }
 
@@ -104,13 +103,10 @@ impl Mapped {
 
     fn open(&self) -> Result<Engine, Error> {
         let mut engine = Engine::open(&BUDGET, &self.layout, vec![self.plan.clone()], 1)?;
-        for (i, buffer) in self.cut.bound.iter().enumerate() {
+        for (i, (buffer, _)) in self.cut.bound.iter().enumerate() {
             if let Some(to) = engine.input_bytes_mut(0, &format!("k{i}")) {
                 to.copy_from_slice(buffer.bytes());
             }
-        }
-        for (i, (cell, _)) in self.cut.variables.iter().enumerate() {
-            engine.set_state(&format!("v{i}"), &to_tensor(&cell.get()))?;
         }
         Ok(engine)
     }

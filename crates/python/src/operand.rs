@@ -74,9 +74,10 @@ impl Operand {
                 if let Some(value) = handle.place(record.id()) {
                     return Ok(value);
                 }
-                match handle.buffer() {
-                    Some(buffer) => Ok(record.bind(&buffer)),
-                    None => Err(Error::Value(
+                match (handle.buffer(), handle.failure()) {
+                    (Some(buffer), _) => Ok(record.bind(&buffer)),
+                    (None, Some(why)) => Err(Error::Value(format!("an operand could not be computed: {why}"))),
+                    (None, None) => Err(Error::Value(
                         "this tensor belongs to a function that was traced: return it from the function to use it outside".into(),
                     )),
                 }
@@ -108,6 +109,12 @@ pub fn on_record<T: Send>(
             })
         }
         None => {
+            let stale = |record: &Record| {
+                operands.iter().any(|o| matches!(o, Operand::Variable(cell) if record.is_changed_in_place(cell)))
+            };
+            if with_runtime(py, |runtime| stale(&runtime.record)) {
+                flush(py)?;
+            }
             let (result, long) = with_runtime(py, |runtime| {
                 let values = operands.iter().map(|o| o.value(&mut runtime.record)).collect::<Result<Vec<_>, Error>>();
                 let result = values.and_then(|values| f(&mut runtime.record, &values));

@@ -7,7 +7,7 @@ use crate::buffer::Buffer;
 use crate::variable::Cell;
 use plimsoll_graph::{Graph, GraphError, Value};
 use plimsoll_tensor::TensorType;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -21,6 +21,8 @@ pub struct Handle {
 #[derive(Default)]
 struct Inner {
     known: Option<Arc<Buffer>>,
+    /// Why it will never be known.
+    failed: Option<Arc<str>>,
     at: Option<(u64, Value)>,
 }
 
@@ -28,11 +30,11 @@ impl Handle {
     /// A known value.
     pub fn known(buffer: Arc<Buffer>) -> Arc<Handle> {
         let ty = *buffer.ty();
-        Arc::new(Handle { ty, inner: Mutex::new(Inner { known: Some(buffer), at: None }) })
+        Arc::new(Handle { ty, inner: Mutex::new(Inner { known: Some(buffer), ..Inner::default() }) })
     }
 
     fn pending(ty: TensorType, record: u64, value: Value) -> Arc<Handle> {
-        Arc::new(Handle { ty, inner: Mutex::new(Inner { known: None, at: Some((record, value)) }) })
+        Arc::new(Handle { ty, inner: Mutex::new(Inner { at: Some((record, value)), ..Inner::default() }) })
     }
 
     /// The bytes, if they are known.
@@ -40,14 +42,19 @@ impl Handle {
         self.lock().known.clone()
     }
 
+    /// Why it will never be known.
+    pub fn failure(&self) -> Option<Arc<str>> {
+        self.lock().failed.clone()
+    }
+
+    /// It will never be known.
+    pub fn fail(&self, why: &Arc<str>) {
+        self.lock().failed = Some(why.clone());
+    }
+
     /// Where it stands in a record.
     pub fn place(&self, record: u64) -> Option<Value> {
         self.lock().at.filter(|(id, _)| *id == record).map(|(_, value)| value)
-    }
-
-    /// The record it stands in.
-    pub fn record(&self) -> Option<u64> {
-        self.lock().at.map(|(id, _)| id)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -80,6 +87,8 @@ pub struct Record {
     pub(crate) variables: HashMap<u64, Seen>,
     /// Inputs of a trace.
     pub(crate) inputs: Vec<Value>,
+    /// Variables that an operation changes where they are, in this record.
+    in_place: HashSet<u64>,
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -95,6 +104,7 @@ impl Record {
             by_buffer: HashMap::new(),
             variables: HashMap::new(),
             inputs: Vec::new(),
+            in_place: HashSet::new(),
         }
     }
 
@@ -137,7 +147,7 @@ impl Record {
     pub fn see(&mut self, cell: &Arc<Cell>) -> &mut Seen {
         let graph = &mut self.graph;
         self.variables.entry(cell.id()).or_insert_with(|| {
-            let first = graph.state(&cell.state_name(), *cell.ty());
+            let first = graph.state(cell.state_name(), *cell.ty());
             Seen { cell: cell.clone(), first, now: first, read: vec![first] }
         })
     }
@@ -165,13 +175,28 @@ impl Record {
         seen.read.push(new);
     }
 
+    /// A variable has a new version, and the old one is gone once that is there.
+    pub fn changed_in_place(&mut self, cell: &Arc<Cell>, new: Value) {
+        self.in_place.insert(cell.id());
+        self.changed(cell, new);
+    }
+
+    /// Whether a variable's newest version takes the place of one that others may still have to read: then what was recorded runs before the
+    /// variable is read again.
+    pub fn is_changed_in_place(&self, cell: &Cell) -> bool {
+        self.in_place.contains(&cell.id())
+    }
+
     /// Values that somebody waits for, each once.
     pub fn wanted(&mut self) -> Vec<(Value, Vec<Arc<Handle>>)> {
         let mut wanted: Vec<(Value, Vec<Arc<Handle>>)> = Vec::new();
         let mut at: HashMap<Value, usize> = HashMap::new();
         self.waiting.retain(|(value, handle)| {
             let Some(handle) = handle.upgrade() else { return false };
-            if handle.lock().known.is_none() {
+            let inner = handle.lock();
+            let waits = inner.known.is_none() && inner.failed.is_none();
+            drop(inner);
+            if waits {
                 let place = *at.entry(*value).or_insert_with(|| {
                     wanted.push((*value, Vec::new()));
                     wanted.len() - 1
@@ -193,6 +218,7 @@ impl Record {
     /// The record goes on after all of it ran, since gradients of it may be asked for: variables that changed are read anew, and
     /// what they held is among the results.
     pub fn go_on(&mut self, results: &HashMap<Value, Arc<Buffer>>) {
+        self.in_place.clear();
         for seen in self.variables.values_mut().filter(|seen| seen.now != seen.first) {
             for version in &seen.read {
                 if let Some(buffer) = results.get(version) {

@@ -3,15 +3,16 @@
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::extract::{Extract, extract};
-use crate::record::Record;
+use crate::record::{Handle, Record};
+use crate::variable::{self, Cell};
+use plimsoll::session::{Session, Terms};
 use plimsoll_budget::Budget;
-use plimsoll_exec::Engine;
-use plimsoll_plan::{Options, StateLayout, plan};
-use plimsoll_tensor::Tensor;
+use plimsoll_exec::{Engine, ProgramId};
+use plimsoll_graph::{Operand, Value};
+use plimsoll_tensor::TensorType;
 use pyo3::Python;
 use pyo3::sync::MutexExt;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// A record of this many nodes is run even if nobody looks.
@@ -25,24 +26,21 @@ pub struct Runtime {
     from: usize,
     /// Tapes that may still ask for gradients of what is recorded.
     tapes: usize,
-    engines: HashMap<u128, (u64, Engine)>,
-    clock: u64,
+    session: Session,
 }
 
-/// Where the memory of known values is counted.
+/// Where all memory is counted.
 pub static BUDGET: LazyLock<Budget> = LazyLock::new(Budget::unlimited);
 
 static RUNTIME: LazyLock<Mutex<Runtime>> = LazyLock::new(|| {
-    Mutex::new(Runtime { record: Record::new(), from: 0, tapes: 0, engines: HashMap::new(), clock: 0 })
+    let session = Session::new(Terms::on(&BUDGET)).expect("an empty session takes no memory");
+    Mutex::new(Runtime { record: Record::new(), from: 0, tapes: 0, session })
 });
 
 thread_local! {
     /// The traces of this thread, the innermost last.
     pub static TRACES: RefCell<Vec<Record>> = const { RefCell::new(Vec::new()) };
 }
-
-/// The most engines kept.
-const ENGINES: usize = 64;
 
 /// The process's record, for this thread alone until it is given back. While another thread has it, Python goes on.
 pub fn runtime(py: Python<'_>) -> MutexGuard<'static, Runtime> {
@@ -54,14 +52,23 @@ pub fn runtime_detached() -> MutexGuard<'static, Runtime> {
     RUNTIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 impl Runtime {
+    /// The session, without the states of variables that went.
+    pub fn session(&mut self) -> &mut Session {
+        for name in variable::gone() {
+            self.session.remove_state(&name);
+        }
+        &mut self.session
+    }
+
     /// A tape begins or ends.
     pub fn tape(&mut self, begins: bool) {
         self.tapes = if begins { self.tapes + 1 } else { self.tapes.saturating_sub(1) };
+    }
+
+    /// Whether gradients may be asked of what is recorded.
+    pub fn is_taped(&self) -> bool {
+        self.tapes > 0
     }
 
     /// Whether so much was recorded that it should run.
@@ -69,44 +76,68 @@ impl Runtime {
         self.tapes == 0 && self.record.graph.nodes().len() > LONG
     }
 
+    /// A variable that holds these bytes.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub fn new_variable(&mut self, ty: TensorType, bytes: &[u8]) -> Result<Arc<Cell>, Error> {
+        let session = self.session();
+        let cell = Cell::new(ty);
+        session.add_state(cell.state_name(), ty)?;
+        let mut at = 0;
+        session.engine_mut().write_state(cell.state_name(), |piece| {
+            piece.copy_from_slice(&bytes[at..at + piece.len()]);
+            at += piece.len();
+            Ok::<(), plimsoll_exec::ExecError>(())
+        })?;
+        Ok(cell)
+    }
+
     /// Runs everything that somebody waits for, and all changes of variables.
     ///
     /// # Errors
-    /// When it cannot be planned or run. Nothing is known then that was not before.
+    /// When it cannot be planned or run. What waited for it will never be known; everything else goes on.
     pub fn flush(&mut self) -> Result<(), Error> {
-        let mut wanted = self.record.wanted();
         let keep = self.tapes > 0;
+        let mut wanted = self.record.wanted();
+        let changes = self.record.variables.values().any(|seen| seen.now != seen.first);
         if keep {
             // Gradients may ask for what variables held before they changed.
             for seen in self.record.variables.values().filter(|seen| seen.now != seen.first) {
                 for &version in &seen.read {
-                    if !self.record.bound.contains_key(&version) && !wanted.iter().any(|(v, _)| *v == version) {
+                    let there = self.record.bound.contains_key(&version);
+                    if !there && !wanted.iter().any(|(v, _)| *v == version) {
                         wanted.push((version, Vec::new()));
                     }
                 }
             }
         }
-        let changes = self.record.variables.values().any(|seen| seen.now != seen.first);
         if wanted.is_empty() && !changes {
             if !keep {
                 self.reset();
             }
             return Ok(());
         }
-        let values: Vec<_> = wanted.iter().map(|(v, _)| *v).collect();
-        let known = self.record.known();
-        let cut = extract(&self.record, &values, &known, self.from)?;
-        let results = self.run(&cut)?;
-        for ((_, handles), buffer) in wanted.iter().zip(&results) {
-            self.record.know(handles, buffer);
+        match self.run_wanted(&wanted) {
+            Ok(results) => {
+                for ((_, handles), buffer) in wanted.iter().zip(&results) {
+                    self.record.know(handles, buffer);
+                }
+                if keep {
+                    self.from = self.record.graph.nodes().len();
+                    self.record.go_on(&wanted.iter().map(|(v, _)| *v).zip(results).collect());
+                } else {
+                    self.reset();
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let why: Arc<str> = error.to_string().into();
+                wanted.iter().flat_map(|(_, handles)| handles).for_each(|handle| handle.fail(&why));
+                self.reset();
+                Err(error)
+            }
         }
-        if keep {
-            self.from = self.record.graph.nodes().len();
-            self.record.go_on(&wanted.iter().map(|(v, _)| *v).zip(results).collect());
-        } else {
-            self.reset();
-        }
-        Ok(())
     }
 
     fn reset(&mut self) {
@@ -114,48 +145,84 @@ impl Runtime {
         self.from = 0;
     }
 
-    fn run(&mut self, cut: &Extract) -> Result<Vec<Arc<Buffer>>, Error> {
-        self.clock += 1;
-        if !self.engines.contains_key(&cut.key) {
-            if self.engines.len() >= ENGINES {
-                let oldest = self.engines.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| *key);
-                oldest.map(|key| self.engines.remove(&key));
+    fn run_wanted(&mut self, wanted: &[(Value, Vec<Arc<Handle>>)]) -> Result<Vec<Arc<Buffer>>, Error> {
+        let values: Vec<Value> = wanted.iter().map(|(v, _)| *v).collect();
+        let known = self.record.known();
+        let cut = extract(&self.record, &values, &known, self.from, true)?;
+        match self.run(&cut, &[]) {
+            Err(Error::Plimsoll(plimsoll::Error::WouldNotFit(_))) if cut.bound.iter().any(|(_, stays)| *stays) => {
+                // What is read in place cannot be cut into slices: as inputs it can.
+                let cut = extract(&self.record, &values, &known, self.from, false)?;
+                self.run(&cut, &[])
             }
-            let states: Vec<(String, _)> =
-                cut.variables.iter().enumerate().map(|(i, (cell, _))| (format!("v{i}"), *cell.ty())).collect();
-            let layout = StateLayout::new(states.iter().map(|(name, ty)| (name.as_str(), *ty)));
-            let options = Options { threads: threads(), ..Options::default() };
-            let plan = plan(&cut.graph, &layout, &options)?;
-            let engine = Engine::open(&BUDGET, &layout, vec![plan], threads())?;
-            self.engines.insert(cut.key, (0, engine));
+            other => other,
         }
-        let (used, engine) = self.engines.get_mut(&cut.key).expect("made above");
-        *used = self.clock;
-        for (i, buffer) in cut.bound.iter().enumerate() {
-            if let Some(to) = engine.input_bytes_mut(0, &format!("k{i}")) {
+    }
+
+    /// Runs a graph on these inputs.
+    ///
+    /// # Errors
+    /// When it cannot be planned or run.
+    pub fn run(&mut self, cut: &Extract, inputs: &[Arc<Buffer>]) -> Result<Vec<Arc<Buffer>>, Error> {
+        // Before it is planned, so that it counts.
+        let mut results = cut.new_results()?;
+        let session = self.session();
+        let program = cut.prepare(session)?;
+        cut.bind(session, program)?;
+        let engine = session.engine_mut();
+        for (i, buffer) in inputs.iter().enumerate() {
+            if let Some(to) = engine.input_bytes_mut(program, &format!("i{i}")) {
                 to.copy_from_slice(buffer.bytes());
             }
         }
-        for (i, (cell, _)) in cut.variables.iter().enumerate() {
-            engine.set_state(&format!("v{i}"), &to_tensor(&cell.get()))?;
+        engine.run(program)?;
+        for (i, result) in results.iter_mut().enumerate() {
+            result.bytes_mut().copy_from_slice(engine.output_bytes(program, &format!("o{i}"))?);
         }
-        engine.run(0)?;
-        let mut results = Vec::with_capacity(cut.graph.outputs().len());
-        for output in cut.graph.outputs() {
-            let tensor = engine.output(0, &output.name)?;
-            results.push(Arc::new(Buffer::of_bytes(&BUDGET, *tensor.ty(), tensor.bytes())?));
-        }
-        for (i, (cell, _)) in cut.variables.iter().enumerate().filter(|(_, (_, changed))| *changed) {
-            let tensor = engine.state(&format!("v{i}"))?;
-            cell.set(Arc::new(Buffer::of_bytes(&BUDGET, *cell.ty(), tensor.bytes())?));
-        }
-        Ok(results)
+        Ok(results.into_iter().map(Arc::new).collect())
     }
 }
 
-/// A copy as the engine takes it.
-pub fn to_tensor(buffer: &Buffer) -> Tensor {
-    let mut tensor = Tensor::zeros(buffer.ty().dtype, buffer.ty().shape);
-    tensor.bytes_mut().copy_from_slice(buffer.bytes());
-    tensor
+impl Extract {
+    /// Memory for the outputs.
+    fn new_results(&self) -> Result<Vec<Buffer>, Error> {
+        let types = self.graph.outputs().iter().map(|o| *self.graph.ty(o.value));
+        Ok(types.map(|ty| Buffer::zeros(&BUDGET, ty)).collect::<Result<_, _>>()?)
+    }
+
+    /// The program, planned if it is not ready.
+    pub fn prepare(&self, session: &mut Session) -> Result<ProgramId, Error> {
+        match session.find(self.key) {
+            Some(program) => Ok(program),
+            None => Ok(session.prepare(self.key, &self.graph, self.batch())?),
+        }
+    }
+
+    /// Gives the program its variables and known values.
+    pub fn bind(&self, session: &mut Session, program: ProgramId) -> Result<(), Error> {
+        let engine = session.engine_mut();
+        for (i, (cell, _)) in self.variables.iter().enumerate() {
+            engine.bind(program, &format!("v{i}"), cell.state_name())?;
+        }
+        for (i, (buffer, stays)) in self.bound.iter().enumerate() {
+            let name = format!("k{i}");
+            if *stays {
+                let operand = Operand { ptr: buffer.ptr(), ty: *buffer.ty() };
+                // SAFETY: aligned, never written while it is shared, and kept by this graph until the run is over; the next run
+                // binds it again.
+                unsafe { engine.bind_memory(program, &name, operand)? };
+            }
+        }
+        self.fill(engine, program);
+        Ok(())
+    }
+
+    /// Copies the known values that are inputs: before every run, which may write over them.
+    pub fn fill(&self, engine: &mut Engine, program: ProgramId) {
+        for (i, (buffer, stays)) in self.bound.iter().enumerate() {
+            if !stays && let Some(to) = engine.input_bytes_mut(program, &format!("k{i}")) {
+                to.copy_from_slice(buffer.bytes());
+            }
+        }
+    }
 }

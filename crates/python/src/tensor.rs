@@ -9,7 +9,7 @@ use crate::variable::Cell;
 use plimsoll_kernels::pointwise::{Binary, Unary};
 use plimsoll_tensor::{DType, bf16, f16};
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyDict, PyTuple};
@@ -44,6 +44,9 @@ impl PyTensor {
 pub fn look(py: Python<'_>, handle: &Handle) -> PyResult<Arc<Buffer>> {
     if let Some(buffer) = handle.buffer() {
         return Ok(buffer);
+    }
+    if let Some(why) = handle.failure() {
+        return Err(PyRuntimeError::new_err(format!("this tensor could not be computed: {why}")));
     }
     flush(py)?;
     handle.buffer().ok_or_else(|| {
@@ -139,6 +142,33 @@ impl PyTensor {
             _ if copy == Some(true) => array.call_method0("copy"),
             _ => Ok(array),
         }
+    }
+
+    /// The memory for other libraries; they must not write it unless they ask for a copy.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if stream.is_some() || dl_device.is_some_and(|(kind, _)| kind != 1) {
+            return Err(PyBufferError::new_err("tensors are in the memory of the CPU"));
+        }
+        let versioned = max_version.is_some_and(|(major, _)| major >= 1);
+        if copy == Some(false) && !versioned {
+            return Err(PyBufferError::new_err(
+                "without a copy the memory must not be written, which only version 1 can say",
+            ));
+        }
+        crate::dlpack::export(py, self.look(py)?, versioned, copy == Some(true))
+    }
+
+    /// The CPU.
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (1, 0)
     }
 
     /// The only element, as a Python number.
@@ -283,7 +313,8 @@ impl PyVariable {
             Ok(tensor) => tensor.get().look(py)?,
             Err(_) => array::from_python(value, None)?,
         };
-        Ok(PyVariable { cell: Cell::new(buffer), name, trainable })
+        let cell = py.detach(|| crate::run::runtime_detached().new_variable(*buffer.ty(), buffer.bytes()))?;
+        Ok(PyVariable { cell, name, trainable })
     }
 
     /// The sizes.

@@ -1,24 +1,26 @@
-//! Variables: values that operations change.
+//! Variables: states of the session that operations change.
 
-use crate::buffer::Buffer;
 use plimsoll_tensor::TensorType;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a variable holds.
+/// A variable: a state of the session, which goes when the last one who knows it does.
 pub struct Cell {
     id: u64,
     ty: TensorType,
-    buffer: Mutex<Arc<Buffer>>,
+    name: String,
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
+/// Variables that nobody knows any more: the session removes their states when it is asked for something next.
+static GONE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 impl Cell {
-    /// A variable with a first value.
-    pub fn new(buffer: Arc<Buffer>) -> Arc<Cell> {
-        let ty = *buffer.ty();
-        Arc::new(Cell { id: NEXT.fetch_add(1, Ordering::Relaxed), ty, buffer: Mutex::new(buffer) })
+    /// A variable whose state is still to be made.
+    pub fn new(ty: TensorType) -> Arc<Cell> {
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Cell { id, ty, name: format!("variable {id}") })
     }
 
     /// Tells variables apart.
@@ -31,18 +33,20 @@ impl Cell {
         &self.ty
     }
 
-    /// Its name among a record's states.
-    pub fn state_name(&self) -> String {
-        format!("variable {}", self.id)
+    /// The name of its state.
+    pub fn state_name(&self) -> &str {
+        &self.name
     }
+}
 
-    /// What it holds, operations that were asked for and have not run aside.
-    pub fn get(&self) -> Arc<Buffer> {
-        self.buffer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+impl Drop for Cell {
+    fn drop(&mut self) {
+        // The session may be at work, and this may be part of it.
+        GONE.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.name));
     }
+}
 
-    /// Gives it another value.
-    pub fn set(&self, buffer: Arc<Buffer>) {
-        *self.buffer.lock().unwrap_or_else(PoisonError::into_inner) = buffer;
-    }
+/// The states of variables that nobody knows any more.
+pub fn gone() -> Vec<String> {
+    std::mem::take(&mut *GONE.lock().unwrap_or_else(PoisonError::into_inner))
 }

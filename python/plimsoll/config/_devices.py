@@ -34,8 +34,10 @@ class _State:
 
 def initialised():
     """Whether the engine has begun to work, so that devices stay as they are."""
-    started = getattr(engine, "is_initialised", None)
-    return _State.initialised or bool(started and started())
+    if not _State.initialised:
+        info = engine.memory_info()
+        _State.initialised = bool(info["programs"] or info["states"])
+    return _State.initialised
 
 
 def _require_uninitialised(what):
@@ -114,13 +116,10 @@ def get_memory_info(device):
     """`current` and `peak` bytes of the process."""
     if isinstance(device, str) and "CPU" not in device.upper():
         raise ValueError(f"No device {device!r}; the devices are {[d.name for d in list_logical_devices()]}")
-    info = dict(engine.memory_info())
-    current = info.get("held", info.get("current"))
-    return {"current": current, "peak": info.get("peak", current)}
+    info = engine.memory_info()
+    return {"current": info["current"], "peak": info["peak"]}
 
 
 def reset_memory_stats(device):
-    """Lets the peak begin anew, where the engine can."""
-    reset = getattr(engine, "reset_peak", None)
-    if reset is not None:
-        reset()
+    """Lets the peak begin anew."""
+    engine.reset_peak()

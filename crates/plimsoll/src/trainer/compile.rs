@@ -1,13 +1,13 @@
 //! From model, loss, metrics and optimizer to planned steps. Next: `fit.rs`.
 
 use super::Trainer;
-use super::choose::Techniques;
 use super::limit::Keeps;
 use crate::data::{Field, FieldKind};
 use crate::error::Error;
 use crate::init::Initializer;
 use crate::losses;
 use crate::optimizers::{self, Hyper};
+use crate::session::Techniques;
 use crate::trace::{Mode, Role, Trace, Variable, Variables};
 use crate::weights;
 use plimsoll_budget::Limit;
@@ -35,12 +35,12 @@ pub(super) struct StepKey {
 pub(super) struct Compiled {
     pub engine: Engine,
     steps: Vec<StepKey>,
-    terms: Terms,
+    made: Made,
 }
 
 /// What plans are made under: with others they are made anew.
 #[derive(Clone, Debug, PartialEq)]
-struct Terms {
+struct Made {
     limit: Result<Option<Limit>, String>,
     techniques: Techniques,
     slices: Option<usize>,
@@ -119,7 +119,7 @@ impl Trainer {
         if let Some(compiled) = &self.compiled {
             let found: Option<Vec<ProgramId>> = keys.iter().map(|k| compiled.find(k)).collect();
             if let Some(found) = found
-                && compiled.terms == self.terms()
+                && compiled.made == self.made()
                 && self.keep(keeps, &found)
             {
                 return Ok(found);
@@ -134,12 +134,12 @@ impl Trainer {
         let room = self.room(&graphs, keeps)?;
         let Choice { layout, plans } = self.choose(keys, &graphs, &room)?;
         drop(graphs);
-        let terms = self.terms();
+        let made = self.made();
         match &mut self.compiled {
             None => {
-                let settings = Settings { threads: self.threads, spill_dir: self.spill_dir() };
-                let engine = Engine::open(&self.budget, &layout, plans, settings)?;
-                let mut compiled = Compiled { engine, steps: keys.to_vec(), terms };
+                let settings = Settings { threads: self.terms.threads, spill_dir: self.terms.spill_dir() };
+                let engine = Engine::open(&self.terms.budget, &layout, plans, settings)?;
+                let mut compiled = Compiled { engine, steps: keys.to_vec(), made };
                 initialize(&mut compiled.engine, &self.variables, self.seed, |_| true)?;
                 self.compiled = Some(compiled);
             }
@@ -151,14 +151,14 @@ impl Trainer {
                     initialize(&mut compiled.engine, &self.variables, self.seed, is_new)?;
                 }
                 compiled.engine.set_plans(plans)?;
-                (compiled.steps, compiled.terms) = (keys.to_vec(), terms);
+                (compiled.steps, compiled.made) = (keys.to_vec(), made);
             }
         }
         Ok((0..keys.len()).collect())
     }
 
-    fn terms(&self) -> Terms {
-        Terms { limit: self.limit.clone(), techniques: self.techniques, slices: self.slices }
+    fn made(&self) -> Made {
+        Made { limit: self.terms.limit.clone(), techniques: self.terms.techniques, slices: self.slices }
     }
 
     /// Makes sure that the model's own states exist.
@@ -168,9 +168,9 @@ impl Trainer {
             self.model.trace(&mut t, 1)?;
             drop(t);
             let layout = layout(&self.variables);
-            let mut engine = Engine::open(&self.budget, &layout, Vec::new(), self.threads)?;
+            let mut engine = Engine::open(&self.terms.budget, &layout, Vec::new(), self.terms.threads)?;
             initialize(&mut engine, &self.variables, self.seed, |_| true)?;
-            self.compiled = Some(Compiled { engine, steps: Vec::new(), terms: self.terms() });
+            self.compiled = Some(Compiled { engine, steps: Vec::new(), made: self.made() });
         }
         Ok(())
     }
@@ -241,7 +241,7 @@ impl Trainer {
 /// The plan of the training step alone.
 pub(super) fn plan_training(trainer: &mut Trainer, fields: &[Field], batch: usize) -> Result<Plan, Error> {
     let graph = trainer.trace(&StepKey { mode: Mode::Train, batch, fields: fields.to_vec() })?;
-    let options = Options { threads: trainer.threads, ..Options::default() };
+    let options = Options { threads: trainer.terms.threads, ..Options::default() };
     Ok(plan(&graph, &layout(&trainer.variables), &options)?)
 }
 

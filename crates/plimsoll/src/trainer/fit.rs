@@ -238,7 +238,7 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Rows, mut options: Fit<'_>) 
             trainer.read_metrics("val_")?.iter().for_each(|(n, v)| logs.push(n, v));
         }
         history.push(&logs);
-        let warning = trainer.watch_memory(epoch)?;
+        let warning = trainer.terms.watch_memory(epoch)?;
         history.warning = history.warning.or(warning);
         for callback in &mut options.callbacks {
             go_on &= callback.on_epoch_end(trainer, epoch, &logs)?.is_continue();

@@ -4,7 +4,6 @@
 //! loss, metrics and optimizer become one graph, the graph a plan) and `fit.rs` (rows become inputs, steps run, figures are
 //! read).
 
-mod choose;
 mod compile;
 mod fit;
 mod interrupt;
@@ -12,9 +11,9 @@ mod limit;
 mod profile;
 mod summary;
 
-pub use choose::{Kept, SweepPoint, Techniques};
+pub use crate::session::{Fixed, HostTooSmall, Kept, MemoryGrew, Techniques, WouldNotFit};
 pub use fit::{Fit, History};
-pub use limit::{Fixed, HostTooSmall, MemoryGrew, WouldNotFit};
+pub use limit::SweepPoint;
 pub use profile::{OpTime, Profile};
 pub use summary::{LayerSummary, Summary};
 
@@ -25,13 +24,13 @@ use crate::losses::Loss;
 use crate::metrics::Metric;
 use crate::model::Model;
 use crate::optimizers::{Optimizer, UpdateOptions};
+use crate::session::Terms;
 use crate::trace::Variables;
 use compile::Compiled;
-use limit::LoadLine;
-use plimsoll_budget::{Budget, Limit, Reservation};
-use plimsoll_plan::{CostModel, Plan};
+use plimsoll_budget::{Budget, Limit};
+use plimsoll_plan::Plan;
 use plimsoll_tensor::Tensor;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// An output's loss with its weight in the total.
@@ -78,25 +77,10 @@ pub struct Trainer {
     optimizer: Arc<dyn Optimizer>,
     updates: UpdateOptions,
     seed: u64,
-    threads: usize,
-    budget: Budget,
-    /// Whether the budget came from outside.
-    shared_budget: bool,
-    /// What the user set, or why it cannot be understood.
-    limit: Result<Option<Limit>, String>,
-    sounding: bool,
-    techniques: Techniques,
+    /// What steps are planned under.
+    terms: Terms,
     /// Slices of a batch that the user asked for.
     slices: Option<usize>,
-    /// Where the spill file may be; the temporary directory if the user named none.
-    spill_dir: Option<PathBuf>,
-    /// What ops cost on this machine, once it was measured.
-    costs: Option<CostModel>,
-    /// What the steps at hand take besides states, arena and library.
-    runtime: Option<Reservation>,
-    /// Results and copies that are being made.
-    results: Option<Reservation>,
-    line: Option<LoadLine>,
     variables: Variables,
     compiled: Option<Compiled>,
     /// Training steps done.
@@ -130,18 +114,8 @@ impl Trainer {
             optimizer,
             updates: UpdateOptions::default(),
             seed: 0,
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
-            budget: Budget::unlimited(),
-            shared_budget: false,
-            limit: Ok(None),
-            sounding: true,
-            techniques: Techniques::ALL,
+            terms: Terms::default(),
             slices: None,
-            spill_dir: None,
-            costs: None,
-            runtime: None,
-            results: None,
-            line: None,
             variables: Variables::new(),
             compiled: None,
             step: 0,
@@ -205,7 +179,7 @@ impl Trainer {
     /// With this many threads instead of one per core. Results do not depend on it.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Trainer {
-        self.threads = threads.max(1);
+        self.terms.threads = threads.max(1);
         self
     }
 
@@ -220,7 +194,7 @@ impl Trainer {
     /// end of an epoch ([`Error::MemoryGrew`]).
     #[must_use]
     pub fn memory_limit<L: TryInto<Limit, Error: std::fmt::Display>>(mut self, limit: L) -> Trainer {
-        self.limit = limit.try_into().map(Some).map_err(|e| e.to_string());
+        self.terms.set_limit(limit);
         self
     }
 
@@ -240,8 +214,8 @@ impl Trainer {
     /// ```
     #[must_use]
     pub fn budget(mut self, budget: &Budget) -> Trainer {
-        self.budget = budget.clone();
-        self.shared_budget = true;
+        self.terms.budget = budget.clone();
+        self.terms.shared_budget = true;
         self
     }
 
@@ -251,7 +225,7 @@ impl Trainer {
     /// whether it is really there ([`Error::HostTooSmall`]).
     #[must_use]
     pub fn no_sounding(mut self) -> Trainer {
-        self.sounding = false;
+        self.terms.sounding = false;
         self
     }
 

@@ -1,11 +1,8 @@
 //! Keeping a memory limit: which techniques may be used, what they cost on this machine, and which are chosen.
 
-use super::Trainer;
-use super::compile::{StepKey, input_name};
-use super::limit::{GRAIN, HEAP_OF_A_NODE, Keeps, Room};
-use crate::data::Rows;
+use super::Terms;
+use super::limit::{GRAIN, HEAP_OF_A_NODE, Room};
 use crate::error::Error;
-use crate::trace::{Mode, Role, Variables};
 use plimsoll_budget::Bytes;
 use plimsoll_exec::{SpillFile, calibrate};
 use plimsoll_graph::Graph;
@@ -21,7 +18,7 @@ use std::time::Duration;
 /// What may be done to keep a memory limit. None of it changes a result, only how long a step takes.
 ///
 /// ```
-/// use plimsoll::trainer::Techniques;
+/// use plimsoll::session::Techniques;
 /// let no_disk = Techniques { spill: false, ..Techniques::ALL };
 /// assert!(no_disk.split && no_disk.recompute);
 /// ```
@@ -92,7 +89,8 @@ pub struct Kept {
 }
 
 impl Kept {
-    fn of(plan: &Plan) -> Kept {
+    /// What a plan does.
+    pub fn of(plan: &Plan) -> Kept {
         let (split, cost) = (plan.split.as_ref(), plan.recomputed);
         Kept {
             slices: split.map_or(1, |s| s.slices),
@@ -141,152 +139,62 @@ impl fmt::Display for Kept {
     }
 }
 
-/// What a training step costs under a limit.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SweepPoint {
-    /// The limit of the whole process.
-    pub limit: Bytes,
-    /// What is done to keep it.
-    pub kept: Kept,
-}
-
 /// How long the ops of a model are measured before the first plan that has to choose.
 const CALIBRATION: Duration = Duration::from_millis(900);
 
 /// How hard to look for a cheaper plan, once it is known that there is one: about a second for a thousand ops.
 const SEARCH: Effort = Effort { base: 60_000_000, per_task: 40_000 };
 
-/// States below this size never go to the file: the way there takes longer than it is worth.
-const MOVABLE: usize = 64 << 10;
-
-impl Trainer {
-    /// With these ways to keep a memory limit instead of all.
-    #[must_use]
-    pub fn techniques(mut self, techniques: Techniques) -> Trainer {
-        self.techniques = techniques;
-        self
-    }
-
-    /// With the spill file in this directory instead of the one for temporary files. The file has no name there and goes when
-    /// the trainer does, however it ends.
-    #[must_use]
-    pub fn spill_to(mut self, directory: impl Into<PathBuf>) -> Trainer {
-        self.spill_dir = Some(directory.into());
-        self
-    }
-
-    /// Runs every training step on `n` slices of its batch, one after another, and adds up their gradients: the weights change
-    /// once a batch, as without slices, and statistics are those of the whole batch. A memory limit does this by itself where
-    /// it helps, on slices that leave every bit as it is; slices asked for here may be finer, and then sums are rounded
-    /// differently.
-    #[must_use]
-    pub fn accumulate(mut self, n: usize) -> Trainer {
-        self.slices = (n > 1).then_some(n);
-        self
-    }
-
-    /// What is done so that training steps keep the memory limit; `None` before they are planned.
-    pub fn kept(&self) -> Option<Kept> {
-        self.planned().first().map(|plan| Kept::of(plan))
-    }
-
-    /// What a training step would cost under `n` limits, from the smallest that would do to one under which nothing has to be
-    /// done. Nothing is run but what it takes to measure the model's ops.
-    ///
-    /// # Errors
-    /// When the model cannot be traced.
-    pub fn sweep(&mut self, data: &dyn Rows, batch_size: usize, n: usize) -> Result<Vec<SweepPoint>, Error> {
-        let keys = [StepKey { mode: Mode::Train, batch: batch_size, fields: data.fields().to_vec() }];
-        let graphs = [self.trace(&keys[0])?];
-        let room = self.room(&graphs, Keeps::default())?;
-        let at = |limit: Bytes| Room { limit: Some(limit), ..room.clone() };
-        let (smallest, unlimited) = match self.choice(&keys, &graphs, &at(Bytes::ZERO)) {
-            Err(Error::WouldNotFit(refusal)) => (refusal.smallest, refusal.unlimited),
-            Err(other) => return Err(other),
-            Ok(_) => return Ok(Vec::new()),
-        };
-        let mut points = Vec::with_capacity(n);
-        for i in 0..n {
-            // Equal ratios: what happens near the smallest is of most interest.
-            let part = i as f64 / (n - 1).max(1) as f64;
-            let ratio = unlimited.0 as f64 / smallest.0 as f64;
-            let limit = Bytes((smallest.0 as f64 * ratio.powf(part)).ceil() as u64).clamp(smallest, unlimited);
-            let choice = self.choice(&keys, &graphs, &at(limit))?;
-            points.push(SweepPoint { limit, kept: Kept::of(&choice.plans[0]) });
-        }
-        // What keeps a smaller limit keeps a larger one: a larger limit is never slower.
-        for i in 1..points.len() {
-            if points[i - 1].kept.seconds < points[i].kept.seconds {
-                points[i].kept = points[i - 1].kept.clone();
-            }
-        }
-        Ok(points)
-    }
-
-    /// The plans of the steps that are ready to run.
-    pub fn planned(&self) -> Vec<&Plan> {
-        self.compiled.as_ref().map_or_else(Vec::new, |c| c.plans())
-    }
-
+impl Terms {
     /// Where a spill file may be made; `None` when none may.
-    pub(super) fn spill_dir(&self) -> Option<PathBuf> {
+    pub(crate) fn spill_dir(&self) -> Option<PathBuf> {
         self.techniques.spill.then(|| self.spill_dir.clone().unwrap_or_else(std::env::temp_dir))
     }
 
-    /// Where states are and how the steps run, within the limit if there is one; the memory for it is reserved.
-    pub(super) fn choose(&mut self, keys: &[StepKey], graphs: &[Graph], room: &Room) -> Result<Choice, Error> {
-        let choice = self.choice(keys, graphs, room).map_err(|error| match error {
+    /// Where states are and how the steps run, within the limit if there is one; the memory for it is reserved, besides what is
+    /// `mapped` already.
+    ///
+    /// A refusal says whether techniques that are not allowed would help.
+    pub(crate) fn choose(
+        &mut self,
+        steps: &[Step<'_>],
+        states: &[State],
+        room: &Room,
+        mapped: Bytes,
+    ) -> Result<Choice, Error> {
+        let choice = self.choice(steps, states, room).map_err(|error| match error {
             Error::WouldNotFit(mut refusal) => {
                 refusal.tried = self.techniques.tried();
-                refusal.remedies = self.remedies(keys, graphs, room);
+                refusal.remedies = self.remedies(steps, states, room);
                 Error::WouldNotFit(refusal)
             }
             other => other,
         })?;
-        self.take(room, &choice)?;
+        self.take(room, &choice, mapped)?;
         Ok(choice)
     }
 
-    /// What would keep the limit besides a larger one: other techniques, a smaller batch. Each is planned.
-    fn remedies(&mut self, keys: &[StepKey], graphs: &[Graph], room: &Room) -> Vec<String> {
-        let mut remedies = Vec::new();
+    /// Techniques that would keep the limit if they were allowed.
+    fn remedies(&mut self, steps: &[Step<'_>], states: &[State], room: &Room) -> Vec<String> {
         let allowed = self.techniques;
         let missing = Techniques::ALL.without(allowed);
-        if !missing.is_empty() {
-            self.techniques = Techniques::ALL;
-            if self.exists(keys, graphs, room) {
-                remedies.push(format!("allowing {}", missing.join(" and ")));
-            }
-            self.techniques = allowed;
+        if missing.is_empty() {
+            return Vec::new();
         }
-        let largest = keys.iter().map(|k| k.batch).max().unwrap_or(0);
-        for parts in [2, 8, 32] {
-            let batch = largest / parts;
-            if batch == 0 {
-                break;
-            }
-            let fewer = |k: &StepKey| StepKey { batch: k.batch.min(batch), ..k.clone() };
-            let keys: Vec<StepKey> = keys.iter().map(fewer).collect();
-            let Ok(graphs) = keys.iter().map(|key| self.trace(key)).collect::<Result<Vec<Graph>, Error>>() else {
-                break;
-            };
-            if self.exists(&keys, &graphs, room) {
-                remedies.push(format!("batches of {batch}"));
-                break;
-            }
-        }
-        remedies
+        self.techniques = Techniques::ALL;
+        let helps = self.exists(steps, states, room);
+        self.techniques = allowed;
+        if helps { vec![format!("allowing {}", missing.join(" and "))] } else { Vec::new() }
     }
 
     /// Whether there is a way to keep the limit.
-    fn exists(&self, keys: &[StepKey], graphs: &[Graph], room: &Room) -> bool {
+    pub(crate) fn exists(&self, steps: &[Step<'_>], states: &[State], room: &Room) -> bool {
         let Some(limit) = room.limit.filter(|limit| room.fixed.may_search(*limit)) else { return false };
-        let (states, steps) = (states(&self.variables), self.steps(keys, graphs));
         let space = room.fixed.space_within(limit).0;
-        let exists = |options: &Options, space: u64| Chooser::new(&steps, &states, options)?.exists(space);
+        let exists = |options: &Options, space: u64| Chooser::new(steps, states, options)?.exists(space);
         let in_memory = self.options(false);
         let overhead = || {
-            let whole = Chooser::new(&steps, &states, &in_memory)?.unlimited()?;
+            let whole = Chooser::new(steps, states, &in_memory)?.unlimited()?;
             Ok::<u64, PlanError>(spill_overhead(whole.bytes(in_memory.node_bytes)).0)
         };
         exists(&in_memory, space).unwrap_or(false)
@@ -301,13 +209,11 @@ impl Trainer {
         Options { threads, node_bytes, search: SEARCH, split, recompute, spill, ..Options::default() }
     }
 
-    fn choice(&mut self, keys: &[StepKey], graphs: &[Graph], room: &Room) -> Result<Choice, Error> {
-        let states = states(&self.variables);
-        let steps = self.steps(keys, graphs);
+    pub(crate) fn choice(&mut self, steps: &[Step<'_>], states: &[State], room: &Room) -> Result<Choice, Error> {
         let spill = self.techniques.spill;
         let costs = self.costs.clone().unwrap_or_default();
         let plain = Options { split: false, recompute: false, costs, ..self.options(false) };
-        let whole = Chooser::new(&steps, &states, &plain)?.unlimited()?;
+        let whole = Chooser::new(steps, states, &plain)?.unlimited()?;
         let Some(limit) = room.limit else { return Ok(whole) };
         let space = room.fixed.space_within(limit).0;
         let needed = whole.bytes(plain.node_bytes);
@@ -318,7 +224,7 @@ impl Trainer {
         let less = space.saturating_sub(overhead);
         // Whether there is a way at all does not depend on what it costs.
         let (in_memory, with_file) = (self.options(false), self.options(true));
-        let choosers = (Chooser::new(&steps, &states, &in_memory)?, Chooser::new(&steps, &states, &with_file)?);
+        let choosers = (Chooser::new(steps, states, &in_memory)?, Chooser::new(steps, states, &with_file)?);
         let fits =
             |space: u64| Ok(choosers.0.exists(space)? || spill && choosers.1.exists(space.saturating_sub(overhead))?);
         if !room.fixed.may_search(limit) || !fits(space)? {
@@ -332,31 +238,21 @@ impl Trainer {
             return Err(room.refusal(limit, tried(refusal, fits)?));
         }
         drop(choosers);
-        let costs = self.measured(&steps, Bytes(space));
+        let costs = self.measured(steps, Bytes(space));
         let in_memory = Options { costs: costs.clone(), ..in_memory };
-        let in_memory = Chooser::new(&steps, &states, &in_memory)?;
+        let in_memory = Chooser::new(steps, states, &in_memory)?;
         let found = in_memory.within(space)?;
         if let Some(choice) = found.as_ref().filter(|choice| !spill || is_cheap(choice)) {
             return Ok(in_memory.finish(choice.clone(), space)?);
         }
         let with_file = Options { costs, ..with_file };
-        let with_file = Chooser::new(&steps, &states, &with_file)?;
+        let with_file = Chooser::new(steps, states, &with_file)?;
         match (found, with_file.within(less)?) {
             (Some(a), Some(b)) if b.seconds() < a.seconds() => Ok(with_file.finish(b, less)?),
             (Some(a), _) => Ok(in_memory.finish(a, space)?),
             (None, Some(b)) => Ok(with_file.finish(b, less)?),
             (None, None) => unreachable!("a way was found before, by a search that costs do not change"),
         }
-    }
-
-    /// The steps as the planner sees them.
-    pub(super) fn steps<'g>(&self, keys: &[StepKey], graphs: &'g [Graph]) -> Vec<Step<'g>> {
-        let step = |(key, graph): (&StepKey, &'g Graph)| Step {
-            graph,
-            batch: Some(Batch { entries: key.batch, inputs: key.fields.iter().map(input_name).collect() }),
-            slices: self.slices.filter(|_| key.mode == Mode::Train),
-        };
-        keys.iter().zip(graphs).map(step).collect()
     }
 
     /// What the ops of these steps cost on this machine: from earlier runs, and measured where nothing is known.
@@ -401,21 +297,6 @@ fn a_few_slices(graph: &Graph, batch: &Batch) -> Vec<usize> {
     let mut few: Vec<usize> = middle.into_iter().chain(all.last().copied()).collect();
     few.dedup();
     few
-}
-
-/// The states of a model, with the order in which they go to the file: what is used least often first.
-fn states(variables: &Variables) -> Vec<State> {
-    let rank = |role: Role| match role {
-        Role::Moment => Some(0),
-        Role::Weight => Some(1),
-        Role::Statistic | Role::Metric => None,
-    };
-    let state = |v: &crate::trace::Variable| State {
-        name: v.name.clone(),
-        ty: v.ty,
-        rank: rank(v.role).filter(|_| v.ty.bytes() >= MOVABLE),
-    };
-    variables.iter().map(state).collect()
 }
 
 /// A refusal whose smallest room was tried, and so was a [`GRAIN`] less.

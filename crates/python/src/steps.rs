@@ -1,0 +1,191 @@
+//! Many steps of a program in a row, without the interpreter's lock: the loop over an epoch's batches.
+
+use crate::array::{self, dtype_name};
+use crate::buffer::Buffer;
+use crate::error::Error;
+use crate::function::Program;
+use crate::record::Handle;
+use crate::run::{self, BUDGET, Runtime};
+use crate::tensor::PyTensor;
+use plimsoll::data::Permutation;
+use plimsoll_tensor::{Shape, TensorType};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// For so long steps run before Python is asked whether to go on.
+const WITHOUT_PYTHON: Duration = Duration::from_millis(100);
+
+/// What an input is filled with.
+enum Feed {
+    /// The same in every step.
+    Whole(Arc<Buffer>),
+    /// The rows of a batch.
+    Rows(Rows),
+}
+
+/// Rows of an array in memory.
+#[derive(Clone, Copy)]
+struct Rows {
+    address: usize,
+    row: usize,
+    n: usize,
+}
+
+impl Rows {
+    /// The rows of a NumPy array, for an input of this type.
+    fn of(array: &Bound<'_, PyAny>, i: usize, ty: &TensorType) -> PyResult<Rows> {
+        let interface = array.getattr("__array_interface__")?;
+        let dims: Vec<usize> = interface.get_item("shape")?.extract()?;
+        let name: String = array.getattr("dtype")?.getattr("name")?.extract()?;
+        if dims.is_empty() || ty.dims().is_empty() || dims[1..] != ty.dims()[1..] || name != dtype_name(ty.dtype) {
+            return Err(PyValueError::new_err(format!(
+                "feed {i} has rows of {name}{:?}, but the program takes {ty}",
+                &dims[dims.len().min(1)..]
+            )));
+        }
+        if !array.getattr("flags")?.get_item("C_CONTIGUOUS")?.is_truthy()? {
+            return Err(PyValueError::new_err(format!(
+                "feed {i} is not contiguous: make it so with numpy.ascontiguousarray"
+            )));
+        }
+        let (address, _): (usize, bool) = interface.get_item("data")?.extract()?;
+        let row = ty.bytes() / ty.dims()[0].max(1);
+        Ok(Rows { address, row, n: dims[0] })
+    }
+
+    fn row(&self, at: usize) -> &[u8] {
+        debug_assert!(at < self.n);
+        // SAFETY: a row of the array, which is kept while steps run.
+        unsafe { std::slice::from_raw_parts((self.address + at * self.row) as *const u8, self.row) }
+    }
+}
+
+/// Runs a program `steps` times. Each feed is a NumPy array, of which every step takes the next `batch` rows (from step `start` on; as a
+/// permutation of all rows if `shuffle` is (seed, epoch)), or a tensor that is the same in every step. Gives back the outputs named in `collect`, those of
+/// all steps stacked. About ten times a second `callback(steps_done)` is called, and stops the loop by giving True; so does Ctrl-C.
+#[pyfunction(signature = (program, feeds, batch, steps, start=0, shuffle=None, collect=vec![], callback=None))]
+fn run_steps(
+    py: Python<'_>,
+    program: &Bound<'_, Program>,
+    feeds: Vec<Bound<'_, PyAny>>,
+    batch: usize,
+    steps: usize,
+    start: usize,
+    shuffle: Option<(u64, u64)>,
+    collect: Vec<usize>,
+    callback: Option<Bound<'_, PyAny>>,
+) -> PyResult<Vec<PyTensor>> {
+    let program = program.get();
+    let types: Vec<TensorType> = program.record.inputs.iter().map(|v| *program.record.graph.ty(*v)).collect();
+    if feeds.len() != types.len() {
+        return Err(PyTypeError::new_err(format!("{} feeds for a program with {} inputs", feeds.len(), types.len())));
+    }
+    let mut given = Vec::with_capacity(feeds.len());
+    let mut n_rows = None;
+    for (i, (feed, ty)) in feeds.iter().zip(&types).enumerate() {
+        if feed.is_instance(&array::numpy(py)?.getattr("ndarray")?)? {
+            let rows = Rows::of(feed, i, ty)?;
+            if ty.dims()[0] != batch {
+                return Err(PyValueError::new_err(format!("input {i} is {ty}, but a batch has {batch} rows")));
+            }
+            if *n_rows.get_or_insert(rows.n) != rows.n || rows.n < (start + steps) * batch {
+                let text = format!(
+                    "feed {i} has {} rows; all feeds have equally many, and {} are needed",
+                    rows.n,
+                    (start + steps) * batch
+                );
+                return Err(PyValueError::new_err(text));
+            }
+            given.push(Feed::Rows(rows));
+        } else {
+            let buffer = crate::function::known_value(py, feed, Some(ty.dtype))?;
+            if buffer.ty() != ty {
+                return Err(PyValueError::new_err(format!("feed {i} is {}, but the program takes {ty}", buffer.ty())));
+            }
+            given.push(Feed::Whole(buffer));
+        }
+    }
+    let outputs = program.cut.graph.outputs();
+    let mut results = Vec::with_capacity(collect.len());
+    for &at in &collect {
+        let Some(output) = outputs.get(at) else {
+            return Err(PyValueError::new_err(format!("output {at} of a program with {}", outputs.len())));
+        };
+        let ty = program.cut.graph.ty(output.value);
+        let shape = [steps].into_iter().chain(ty.dims().iter().copied()).collect::<Vec<usize>>();
+        let Some(shape) = Shape::try_new(&shape) else { return Err(PyValueError::new_err("too many axes to stack")) };
+        results.push(Buffer::zeros(&BUDGET, TensorType::new(ty.dtype, shape)).map_err(Error::from)?);
+    }
+    let order = shuffle.zip(n_rows).map(|((seed, epoch), n)| Permutation::new(n, seed, epoch));
+    let mut done = 0;
+    while done < steps {
+        let lap = Lap { program, feeds: &given, batch, start, order: order.as_ref(), collect: &collect };
+        done = py.detach(|| lap.run(&mut run::runtime_detached(), done, steps, &mut results))?;
+        py.check_signals()?;
+        if let Some(callback) = &callback
+            && callback.call1((done,))?.extract::<bool>().unwrap_or(false)
+        {
+            break;
+        }
+    }
+    Ok(results.into_iter().map(|buffer| PyTensor { handle: Handle::known(Arc::new(buffer)) }).collect())
+}
+
+/// Some steps in a row.
+struct Lap<'a> {
+    program: &'a Program,
+    feeds: &'a [Feed],
+    batch: usize,
+    start: usize,
+    order: Option<&'a Permutation>,
+    collect: &'a [usize],
+}
+
+impl Lap<'_> {
+    /// Runs steps until all are done or Python is to be asked; gives back how many are done.
+    fn run(&self, runtime: &mut Runtime, first: usize, steps: usize, results: &mut [Buffer]) -> Result<usize, Error> {
+        runtime.flush()?;
+        let cut = &self.program.cut;
+        let session = runtime.session();
+        let program = cut.prepare(session)?;
+        cut.bind(session, program)?;
+        let engine = session.engine_mut();
+        engine.settle();
+        let names: Vec<String> = (0..self.feeds.len()).map(|i| format!("i{i}")).collect();
+        let outputs: Vec<String> = self.collect.iter().map(|i| format!("o{i}")).collect();
+        let begun = Instant::now();
+        for step in first..steps {
+            for (name, feed) in names.iter().zip(self.feeds) {
+                let Some(to) = engine.input_bytes_mut(program, name) else { continue };
+                match feed {
+                    Feed::Rows(rows) => {
+                        let from = (self.start + step) * self.batch;
+                        for (i, to) in to.chunks_exact_mut(rows.row.max(1)).enumerate() {
+                            to.copy_from_slice(rows.row(self.order.map_or(from + i, |p| p.at(from + i))));
+                        }
+                    }
+                    Feed::Whole(buffer) => to.copy_from_slice(buffer.bytes()),
+                }
+            }
+            // Known values that are inputs share the arena, which a step writes over.
+            cut.fill(engine, program);
+            engine.run(program)?;
+            for (name, result) in outputs.iter().zip(results.iter_mut()) {
+                let bytes = engine.output_bytes(program, name)?;
+                let n = bytes.len();
+                result.bytes_mut()[step * n..(step + 1) * n].copy_from_slice(bytes);
+            }
+            if begun.elapsed() > WITHOUT_PYTHON {
+                return Ok(step + 1);
+            }
+        }
+        Ok(steps)
+    }
+}
+
+/// Adds the loop to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(run_steps, module)?)
+}
