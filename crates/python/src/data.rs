@@ -15,7 +15,7 @@ use plimsoll_data::{
     AUTOTUNE, Calls, Cardinality, Component, Compression, Csv, Dataset, Files, Iter, Kind, Options, Padding, Row, Shared,
     TfRecordWriter, Writer,
 };
-use plimsoll_tensor::{DType, TensorType, bf16, f16};
+use plimsoll_tensor::TensorType;
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -135,36 +135,13 @@ pub fn write(py: Python<'_>, made: &Object<'_>, out: &mut Writer<'_, '_>, n: usi
         let name = i.to_string();
         if let Ok(tensor) = part.cast::<PyTensor>() {
             let buffer = tensor.get().look(py)?;
-            write_numbers(out, &name, buffer.ty(), buffer.bytes()).map_err(to_python)?;
+            out.raw(&name, buffer.ty(), buffer.bytes()).map_err(to_python)?;
         } else {
             let (sizes, strings): (Vec<usize>, Vec<Bound<'_, PyBytes>>) = part.extract()?;
             let strings: Vec<&[u8]> = strings.iter().map(|s| s.as_bytes()).collect();
             out.strings(&name, &sizes, &strings).map_err(to_python)?;
         }
     }
-    Ok(())
-}
-
-/// Writes the bytes of numbers.
-pub fn write_numbers(
-    out: &mut Writer<'_, '_>,
-    name: &str,
-    ty: &TensorType,
-    bytes: &[u8],
-) -> Result<(), plimsoll_data::Error> {
-    macro_rules! copy {
-        ($($dtype:ident $t:ty),*) => {
-            match ty.dtype {
-                $(DType::$dtype => {
-                    let slot = out.slot::<$t>(name, ty.dims())?;
-                    // SAFETY: a slot of as many elements of plain data; the bytes are elements of the same type.
-                    let slot = unsafe { std::slice::from_raw_parts_mut(slot.as_mut_ptr().cast::<u8>(), bytes.len()) };
-                    slot.copy_from_slice(bytes);
-                })*
-            }
-        };
-    }
-    copy!(F32 f32, F64 f64, F16 f16, BF16 bf16, I32 i32, I64 i64, U8 u8, Bool bool);
     Ok(())
 }
 

@@ -1,7 +1,6 @@
 //! A traced function applied to the elements of a pipeline: planned once, run by any thread without the interpreter's lock.
 
 use crate::array;
-use crate::data::write_numbers;
 use crate::error::Error;
 use crate::extract::{Extract, extract};
 use crate::function::Program;
@@ -53,7 +52,7 @@ impl Mapped {
         self.run(row, |engine, outputs| {
             for (i, (name, ty)) in outputs.iter().enumerate() {
                 let bytes = engine.output_bytes(0, name).map_err(|e| plimsoll_data::Error::element(e.to_string()))?;
-                write_numbers(out, &i.to_string(), ty, bytes)?;
+                out.raw(&i.to_string(), ty, bytes)?;
             }
             Ok(())
         })
