@@ -330,7 +330,7 @@ def per_image_standardization(image):
     mean = engine.reduce("mean", x, [-3, -2, -1], True)
     off = engine.binary("sub", x, mean)
     deviation = engine.unary("sqrt", engine.reduce("mean", engine.unary("square", off), [-3, -2, -1], True))
-    return engine.binary("div", off, engine.binary("max", deviation, 1.0 / np.sqrt(count)))
+    return engine.binary("div", off, engine.binary("max", deviation, float(1.0 / np.sqrt(count))))
 
 
 @op

@@ -8,7 +8,8 @@ import pytest
 
 # A limit set outside would decide about tests that set their own.
 os.environ.pop("PLIMSOLL_MEMORY_LIMIT", None)
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+# Where the package is not installed, the checkout is what is tested.
+sys.path.append(str(pathlib.Path(__file__).parent.parent))
 
 
 @pytest.fixture
