@@ -7,6 +7,7 @@
 use crate::builder::Builder;
 use crate::column::Chunk;
 use crate::flow::{Flow, Lookup, Open, Stage};
+use crate::memory::Counted;
 use crate::stages::Transform;
 use crate::{Calls, Error, Spec};
 use plimsoll_budget::{Bytes, Reservation};
@@ -440,7 +441,7 @@ impl Shared {
 
     fn look_up(&self, number: u64, lookup: &dyn Lookup, epoch: u64, range: Range<u64>) {
         let gather = |range: Range<u64>| {
-            let at: Vec<u64> = range.collect();
+            let at = Counted::collect(&self.open.account, (range.end - range.start) as usize, range)?;
             let mut out = Builder::new(&self.open.account, &self.spec)?;
             lookup.gather(epoch, &at, &mut out)?;
             Ok(out.finish())

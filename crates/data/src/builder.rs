@@ -313,11 +313,19 @@ impl<'a> Builder<'a> {
         Ok(Builder { columns, rows: 0, account: account.clone() })
     }
 
-    /// In memory of the caller, one stretch per component.
-    pub(crate) fn given(account: &Account, spec: &Spec, memory: &'a mut [&mut [u8]]) -> Result<Builder<'a>, Error> {
-        let mut columns = Vec::new();
+    /// In memory of the caller, one stretch per component; in memory of its own for components that have none.
+    pub(crate) fn given(
+        account: &Account,
+        spec: &Spec,
+        memory: &'a mut [Option<&mut [u8]>],
+    ) -> Result<Builder<'a>, Error> {
+        let mut columns = Vec::with_capacity(memory.len());
         for (component, memory) in spec.components().iter().zip(memory) {
-            columns.push(ColumnBuilder::new(account, component, Store::Given(memory, 0))?);
+            let store = match memory {
+                Some(memory) => Store::Given(memory, 0),
+                None => Store::Owned(Memory::new(account)?),
+            };
+            columns.push(ColumnBuilder::new(account, component, store)?);
         }
         Ok(Builder { columns, rows: 0, account: account.clone() })
     }

@@ -141,6 +141,33 @@ impl Dataset {
         Ok(self.node()?.least_bytes().map(Bytes))
     }
 
+    /// As [`Dataset::least_memory`], where every element is put together in memory of the caller ([`Iter::next_into`]): a chain
+    /// from memory without a `prefetch` then needs little more than lists of numbers.
+    ///
+    /// # Errors
+    /// When the description has a mistake in it.
+    pub fn least_memory_into(&self) -> Result<Option<Bytes>, Error> {
+        let node = self.node()?;
+        // The element has a number, too.
+        Ok(node.through_bytes(1).map(|bytes| bytes + 8).or_else(|| node.least_bytes()).map(Bytes))
+    }
+
+    /// How long the first axis of the elements is, where all components have it in common: the rows of batches. `None` where the
+    /// elements are no batches, or only reading tells.
+    ///
+    /// ```
+    /// use plimsoll_data::{BatchSizes, Dataset};
+    /// let batches = Dataset::range(0, 100, 1).batch(32);
+    /// assert_eq!(batches.batch_sizes()?, Some(BatchSizes { most: 32, last: Some(4) }));
+    /// # Ok::<(), plimsoll_data::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the description has a mistake in it.
+    pub fn batch_sizes(&self) -> Result<Option<BatchSizes>, Error> {
+        Ok(self.node()?.batch_sizes())
+    }
+
     /// Whether elements can be found by number, so that a shuffle needs no buffer and a resume no repetition.
     ///
     /// # Errors
@@ -157,6 +184,15 @@ impl std::fmt::Debug for Dataset {
             Err(error) => write!(f, "Dataset with a mistake: {error}"),
         }
     }
+}
+
+/// How many rows batches have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchSizes {
+    /// Those of all but the last, which has no more.
+    pub most: usize,
+    /// Those of the last, where it is known.
+    pub last: Option<usize>,
 }
 
 /// One link of the description.
@@ -196,9 +232,9 @@ pub(crate) trait Node: Send + Sync {
         inputs.checked_add(self.own_bytes()?)
     }
 
-    /// The stage's own part: an element being made, one being given away, and room to move one.
+    /// The stage's own part: an element being made, one being given away, room to move one, and its number.
     fn own_bytes(&self) -> Option<u64> {
-        self.largest()?.checked_mul(3)
+        self.largest()?.checked_mul(3)?.checked_add(size_of::<u64>() as u64)
     }
 
     /// The bytes of the largest element; `None` where only running tells.
@@ -212,10 +248,32 @@ pub(crate) trait Node: Send + Sync {
         }
     }
 
+    /// The memory it takes to write so many elements by number to memory of somebody else: lists of numbers, and what is read
+    /// and not written. `None` where the elements are made elsewhere first, or only running tells.
+    fn through_bytes(&self, rows: usize) -> Option<u64> {
+        let _ = rows;
+        None
+    }
+
+    /// How many rows the elements have, where they are batches.
+    fn batch_sizes(&self) -> Option<BatchSizes> {
+        let inputs = self.inputs();
+        let sizes = || inputs.iter().map(|input| input.batch_sizes()).collect::<Option<Vec<_>>>();
+        self.spec().batch_sizes(|| {
+            // Elements are handed on; which of them comes last is the stage's own affair.
+            Some(BatchSizes { most: sizes()?.into_iter().map(|s| s.most).max()?, last: None })
+        })
+    }
+
     /// For `parallel`: the function that is applied to every element of the input.
     fn transform(&self) -> Option<Arc<dyn crate::stages::Transform>> {
         None
     }
+}
+
+/// How many links there are up to this one.
+pub(crate) fn n_links(node: &dyn Node) -> u64 {
+    1 + node.inputs().into_iter().map(|input| n_links(&**input)).sum::<u64>()
 }
 
 pub(crate) fn describe(node: &dyn Node) -> String {

@@ -6,6 +6,7 @@
 
 use crate::builder::Builder;
 use crate::column::Chunk;
+use crate::memory::Counted;
 use crate::profile::Clock;
 use crate::{Error, Spec};
 use plimsoll_budget::{Account, Bytes};
@@ -157,19 +158,17 @@ pub(crate) struct InOrder {
     lookup: Arc<dyn Lookup>,
     epoch: u64,
     next: u64,
-    at: Vec<u64>,
 }
 
 impl InOrder {
     pub(crate) fn new(lookup: Arc<dyn Lookup>, epoch: u64) -> InOrder {
-        InOrder { lookup, epoch, next: 0, at: Vec::new() }
+        InOrder { lookup, epoch, next: 0 }
     }
 
     fn gather(&mut self, n: u64, out: &mut Builder<'_>) -> Result<(), Error> {
         let before = out.rows();
-        self.at.clear();
-        self.at.extend(self.next..self.next + n);
-        let result = self.lookup.gather(self.epoch, &self.at, out);
+        let at = Counted::collect(out.account(), n as usize, self.next..self.next + n);
+        let result = at.and_then(|at| self.lookup.gather(self.epoch, &at, out));
         match result {
             Ok(()) => self.next += n,
             Err(_) => out.truncate(before),

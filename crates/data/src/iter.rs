@@ -132,7 +132,7 @@ impl Iter {
     }
 
     /// How many elements have been given out since the epoch began, errors included.
-    pub fn position(&self) -> u64 {
+    pub fn given(&self) -> u64 {
         self.given
     }
 
@@ -145,7 +145,7 @@ impl Iter {
     /// `None` at the end.
     ///
     /// Without a `prefetch` at the end of the chain the source writes there directly; with one, the finished element is
-    /// copied once. Components of strings cannot be given memory.
+    /// copied once. A component for which there is no memory is made and dropped; those of strings cannot be given any.
     ///
     /// ```
     /// use plimsoll_budget::Budget;
@@ -153,7 +153,7 @@ impl Iter {
     /// let mut iter = Dataset::range(0, 5, 1).batch(4).iter(&Budget::unlimited())?;
     /// let mut memory = [0u64; 4];
     /// let bytes: &mut [u8] = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), 32) };
-    /// let shapes = iter.next_into(&mut [bytes])?.unwrap();
+    /// let shapes = iter.next_into(&mut [Some(bytes)])?.unwrap();
     /// assert_eq!(shapes[0].dims(), [4]);
     /// assert_eq!(memory, [0, 1, 2, 3]);
     /// # Ok::<(), plimsoll_data::Error>(())
@@ -161,7 +161,7 @@ impl Iter {
     ///
     /// # Errors
     /// When the element is bad, or the memory does not have the place or the alignment for it.
-    pub fn next_into(&mut self, memory: &mut [&mut [u8]]) -> Result<Option<Vec<Shape>>, Error> {
+    pub fn next_into(&mut self, memory: &mut [Option<&mut [u8]>]) -> Result<Option<Vec<Shape>>, Error> {
         let components = self.spec.components();
         if memory.len() != components.len() {
             let message =
@@ -169,6 +169,7 @@ impl Iter {
             return Err(Error::pipeline("next_into", message));
         }
         for (component, memory) in components.iter().zip(memory.iter()) {
+            let Some(memory) = memory else { continue };
             let crate::Kind::Number(dtype) = component.kind else {
                 let message = format!("component '{}' holds strings, which need memory of their own", component.name);
                 return Err(Error::pipeline("next_into", message));

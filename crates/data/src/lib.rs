@@ -47,7 +47,7 @@ mod spec;
 mod stages;
 
 pub use column::{Element, Nest, Row};
-pub use dataset::{AUTOTUNE, Calls, Dataset};
+pub use dataset::{AUTOTUNE, BatchSizes, Calls, Dataset};
 pub use error::{Error, Place};
 pub use iter::{Iter, Options};
 pub use permutation::Permutation;

@@ -15,6 +15,18 @@ impl<T: Clone> Counted<T> {
         Ok(Counted { items: Vec::new(), held: account.reserve(Bytes::ZERO)? })
     }
 
+    /// At most `n` items.
+    pub(crate) fn collect(
+        account: &Account,
+        n: usize,
+        items: impl IntoIterator<Item = T>,
+    ) -> Result<Counted<T>, Error> {
+        let mut list = Counted::new(account)?;
+        list.reserve(n)?;
+        list.items.extend(items.into_iter().take(n));
+        Ok(list)
+    }
+
     /// Room for `more` items, exactly so when the list was empty, else at least doubling while the budget allows it.
     pub(crate) fn reserve(&mut self, more: usize) -> Result<(), Error> {
         let needed = self.items.len().saturating_add(more);

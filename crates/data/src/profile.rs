@@ -125,6 +125,19 @@ pub struct StageReport {
 }
 
 impl Report {
+    /// Takes another pass's figures in: times and counts are added up, stages of one name together.
+    pub fn add(&mut self, other: &Report) {
+        self.waited += other.waited;
+        self.errors_ignored += other.errors_ignored;
+        (self.threads, self.depth) = (self.threads.max(other.threads), self.depth.max(other.depth));
+        for stage in &other.stages {
+            match self.stages.iter_mut().find(|s| s.name == stage.name) {
+                Some(same) => (same.own, same.elements) = (same.own + stage.own, same.elements + stage.elements),
+                None => self.stages.push(stage.clone()),
+            }
+        }
+    }
+
     /// The stage that the consumer waited for: the one that takes most time.
     pub fn slowest(&self) -> Option<&StageReport> {
         self.stages.iter().max_by_key(|stage| stage.own)

@@ -1,6 +1,6 @@
 //! What the elements of a pipeline look like.
 
-use crate::Error;
+use crate::{BatchSizes, Error};
 use plimsoll_tensor::{DType, Shape};
 use std::fmt;
 
@@ -142,6 +142,21 @@ impl Spec {
     /// The bytes of every element, where they are always as many.
     pub fn bytes(&self) -> Option<usize> {
         self.components.iter().try_fold(0usize, |sum, c| sum.checked_add(c.bytes()?))
+    }
+
+    /// The rows of elements as their shapes tell; `unknown` is asked where all have a first axis whose length differs.
+    pub(crate) fn batch_sizes(&self, unknown: impl FnOnce() -> Option<BatchSizes>) -> Option<BatchSizes> {
+        let mut sizes = Vec::with_capacity(self.components.len());
+        for component in &self.components {
+            sizes.push(component.dims.as_ref().map_or(Some(None), |dims| dims.first().copied())?);
+        }
+        match sizes.first()? {
+            Some(most) if sizes.iter().all(|size| *size == Some(*most)) => {
+                Some(BatchSizes { most: *most, last: Some(*most) })
+            }
+            None if sizes.iter().all(Option::is_none) => unknown(),
+            _ => None,
+        }
     }
 
     /// Whether every component has the same shape in every element.

@@ -529,7 +529,7 @@ fn batches_are_assembled_in_memory_that_is_given() {
         for expected in expected {
             // SAFETY: 160 words are 1280 bytes.
             let bytes: &mut [u8] = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), 1280) };
-            let shapes = iter.next_into(&mut [bytes]).unwrap().unwrap();
+            let shapes = iter.next_into(&mut [Some(bytes)]).unwrap().unwrap();
             assert_eq!(shapes[0].dims(), [expected.len() / 10, 10]);
             // SAFETY: as many floats were written.
             let found: &[f32] = unsafe { std::slice::from_raw_parts(memory.as_ptr().cast(), expected.len()) };
@@ -537,11 +537,11 @@ fn batches_are_assembled_in_memory_that_is_given() {
         }
         // SAFETY: as above.
         let bytes: &mut [u8] = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), 1280) };
-        assert!(iter.next_into(&mut [bytes]).unwrap().is_none());
+        assert!(iter.next_into(&mut [Some(bytes)]).unwrap().is_none());
         let mut iter = data.iter(&Budget::unlimited()).unwrap();
         // SAFETY: as above.
         let bytes: &mut [u8] = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), 80) };
-        let error = iter.next_into(&mut [bytes]).unwrap_err().to_string();
+        let error = iter.next_into(&mut [Some(bytes)]).unwrap_err().to_string();
         assert!(error.contains("80 were given"), "{error}");
     }
 }

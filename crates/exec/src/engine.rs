@@ -559,6 +559,28 @@ impl Engine {
         Some(unsafe { std::slice::from_raw_parts_mut(operand.ptr, operand.ty.bytes()) })
     }
 
+    /// The memory of several inputs as bytes, to be filled before a run: `None` where there is no such input, or it was named
+    /// before.
+    ///
+    /// The bytes written must be valid for the inputs' types (0 or 1 for `bool`).
+    pub fn inputs_bytes_mut<'a>(
+        &'a mut self,
+        program: ProgramId,
+        names: impl IntoIterator<Item = Option<&'a str>>,
+    ) -> Vec<Option<&'a mut [u8]>> {
+        let mut found: Vec<Option<(usize, &'a mut [u8])>> = Vec::new();
+        for name in names {
+            let operand = name.and_then(|name| self.find_input(program, name).ok());
+            let operand = operand.filter(|o| found.iter().flatten().all(|(start, _)| *start != o.ptr as usize));
+            found.push(operand.map(|o| {
+                // SAFETY: valid memory of the arena, exclusive through `&mut self`. All inputs of a step are alive when it
+                // begins, so no two of them share a byte, and none is given twice.
+                (o.ptr as usize, unsafe { std::slice::from_raw_parts_mut(o.ptr, o.ty.bytes()) })
+            }));
+        }
+        found.into_iter().map(|entry| entry.map(|(_, bytes)| bytes)).collect()
+    }
+
     /// Copies a tensor into an input.
     ///
     /// # Errors

@@ -133,7 +133,10 @@ fn decide(graph: &Graph) -> Vec<bool> {
             cone = join(&step, node.inputs.as_slice(), &inside, &cones);
         }
         let readers = &consumers[y.0 as usize];
-        let all_pointwise = readers.iter().all(|r| matches!(r, Some(id) if graph.node(*id).op.pointwise().is_some()));
+        // A program loads the key of random numbers from memory: whatever it is computed by, it is stored.
+        let in_register =
+            |id: NodeId| matches!(graph.node(id).op.pointwise(), Some(step) if !matches!(step, Step::Random { .. }));
+        let all_pointwise = readers.iter().all(|r| matches!(r, Some(id) if in_register(*id)));
         let shape = graph.shape(y);
         let same_shape = || readers.iter().flatten().all(|id| graph.shape(graph.node(*id).outputs[0]) == shape);
         let grows =

@@ -295,11 +295,5 @@ fn solved_integer_programs_are_matched() {
         }
     }
     println!("{n_equal} as good as the integer program, {} missed", missed.len());
-    println!("{missed:?}");
-    // Values come back no earlier than they are needed. Two of these steps are faster when one is made again while what it is made
-    // from is still there; that is not searched for.
-    assert!(missed.len() <= 2, "{missed:?}");
-    for (name, limit, want, found) in missed {
-        assert!(found.unwrap() <= 1.03 * want.unwrap(), "{name} at {limit}: {found:?} instead of {want:?}");
-    }
+    assert!(missed.is_empty(), "{missed:?}");
 }

@@ -12,7 +12,7 @@ use plimsoll::data::Arrays;
 use plimsoll_graph::Graph;
 use plimsoll_plan::{Options, Plan, PlanError, StateLayout, plan};
 use std::time::Instant;
-use workloads::data::Noise;
+use workloads::data::noise;
 use workloads::measure::Args;
 use workloads::models::{Cnn, Gpt, Wall};
 
@@ -24,7 +24,7 @@ fn main() -> Result<(), plimsoll::Error> {
     let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
     if wanted("mlp") {
         let wall = Wall { width: 256, layers: 32 };
-        report("mlp", wall.trainer()?.plan(&Noise::new(2048, &[256], &[256]), 2048)?);
+        report("mlp", wall.trainer()?.plan(&noise(2048, &[256], &[256]).batch(2048), None)?);
     }
     if wanted("cnn") {
         let rows = Arrays::new(

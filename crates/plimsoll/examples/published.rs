@@ -6,56 +6,35 @@
 
 mod workloads;
 
-use plimsoll::data::{Field, FieldKind, Rows};
-use plimsoll::trainer::Trainer;
-use plimsoll::{DType, Error, TensorType};
+use plimsoll::data::{Component, Dataset};
+use plimsoll::{DType, Error};
 use workloads::measure::{Args, Measure};
 use workloads::models::Gpt;
 use workloads::zoo;
 
-/// One batch of made-up rows: small numbers or tokens in, classes, tokens or masks out.
-struct Made {
-    rows: usize,
-    fields: [Field; 2],
-    /// How many different whole numbers each field has; 0 for numbers between 0 and 1.
-    kinds: [u64; 2],
-}
-
-impl Made {
-    fn new(rows: usize, input: (&[usize], u64), label: (&[usize], u64)) -> Made {
-        let field = |name: &str, kind, (sizes, kinds): (&[usize], u64)| Field {
-            name: name.into(),
-            kind,
-            ty: TensorType::new(if kinds > 1 { DType::I32 } else { DType::F32 }, sizes),
-        };
-        let fields = [field("input", FieldKind::Input, input), field("output", FieldKind::Label, label)];
-        Made { rows, fields, kinds: [input.1, label.1] }
-    }
-}
-
-impl Rows for Made {
-    fn len(&self) -> usize {
-        self.rows
-    }
-
-    fn fields(&self) -> &[Field] {
-        &self.fields
-    }
-
-    fn read(&self, field: usize, rows: &[usize], out: &mut [u8]) -> Result<(), Error> {
-        let size = self.fields[field].ty.elements();
-        for (row, out) in rows.iter().zip(out.chunks_exact_mut(4 * size)) {
-            for (i, out) in out.chunks_exact_mut(4).enumerate() {
-                let x = workloads::data::scatter((row * size + i + (field << 40)) as u64);
-                match self.kinds[field] {
-                    0 => out.copy_from_slice(&((x & 0xffff) as f32 / 65536.0).to_le_bytes()),
-                    1 => out.copy_from_slice(&((x & 1) as f32).to_le_bytes()),
-                    n => out.copy_from_slice(&((x % n) as i32).to_le_bytes()),
+/// One batch of made-up rows: small numbers or tokens in, classes, tokens or masks out. For each the sizes of a row, and how many
+/// different whole numbers there are; 0 for numbers between 0 and 1.
+fn made(batch: usize, input: (&[usize], u64), label: (&[usize], u64)) -> Dataset {
+    let fields = [("x", input.0.to_vec(), input.1), ("y", label.0.to_vec(), label.1)];
+    let dtype = |kinds: u64| if kinds > 1 { DType::I32 } else { DType::F32 };
+    let components = fields.clone().map(|(name, sizes, kinds)| Component::new(name, dtype(kinds), &sizes));
+    let rows = Dataset::range(0, batch as i64, 1).map(components, move |row, out| {
+        let row = row.get::<i64>("value")?[0] as usize;
+        for (number, (name, sizes, kinds)) in fields.iter().enumerate() {
+            let size: usize = sizes.iter().product();
+            let x = |i: usize| workloads::data::scatter((row * size + i + (number << 40)) as u64);
+            match kinds {
+                0 | 1 => {
+                    let slot = out.slot::<f32>(name, sizes)?.iter_mut().enumerate();
+                    let value = |x: u64| if *kinds == 0 { (x & 0xffff) as f32 / 65536.0 } else { (x & 1) as f32 };
+                    slot.for_each(|(i, to)| *to = value(x(i)));
                 }
+                n => out.slot::<i32>(name, sizes)?.iter_mut().enumerate().for_each(|(i, to)| *to = (x(i) % n) as i32),
             }
         }
         Ok(())
-    }
+    });
+    rows.batch(batch)
 }
 
 fn main() -> Result<(), Error> {
@@ -64,20 +43,20 @@ fn main() -> Result<(), Error> {
     let batch = args.number("--batch", 0);
     let measure = Measure::new(&mut args, "published", 1, 2);
     args.finish();
-    let (trainer, data, size): (Trainer, Made, usize) = match model.as_str() {
-        "resnet50" => (zoo::resnet50(112, 100)?, Made::new(0, (&[112, 112, 3], 0), (&[], 100)), 16),
-        "densenet121" => (zoo::densenet121(112, 100)?, Made::new(0, (&[112, 112, 3], 0), (&[], 100)), 8),
-        "unet" => (zoo::unet(160, 208)?, Made::new(0, (&[160, 208, 3], 0), (&[160, 208, 1], 1)), 2),
-        "lstm" => (zoo::lstm(1024, 512, 128)?, Made::new(0, (&[128], 1024), (&[128], 1024)), 32),
+    let of = |usual: usize| if batch == 0 { usual } else { batch };
+    let (trainer, data) = match model.as_str() {
+        "resnet50" => (zoo::resnet50(112, 100)?, made(of(16), (&[112, 112, 3], 0), (&[], 100))),
+        "densenet121" => (zoo::densenet121(112, 100)?, made(of(8), (&[112, 112, 3], 0), (&[], 100))),
+        "unet" => (zoo::unet(160, 208)?, made(of(2), (&[160, 208, 3], 0), (&[160, 208, 1], 1))),
+        "lstm" => (zoo::lstm(1024, 512, 128)?, made(of(32), (&[128], 1024), (&[128], 1024))),
         "gpt2" => {
             let gpt = Gpt { vocabulary: 8192, width: 384, blocks: 6, heads: 6, context: 256 };
-            (gpt.trainer()?, Made::new(0, (&[256], 8192), (&[256], 8192)), 8)
+            (gpt.trainer()?, made(of(8), (&[256], 8192), (&[256], 8192)))
         }
         other => {
             eprintln!("there is no model '{other}'; there are resnet50, densenet121, unet, lstm, gpt2");
             std::process::exit(2)
         }
     };
-    let batch = if batch == 0 { size } else { batch };
-    measure.run(trainer, &Made { rows: batch, ..data }, batch)
+    measure.run(trainer, &data)
 }

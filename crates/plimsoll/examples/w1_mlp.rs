@@ -11,7 +11,8 @@
 
 mod workloads;
 
-use workloads::data::{Noise, NpyRows};
+use plimsoll::data::AUTOTUNE;
+use workloads::data::{noise_with_answers, npy_rows};
 use workloads::measure::{Args, Measure};
 use workloads::models::Mlp;
 
@@ -25,13 +26,13 @@ fn main() -> Result<(), plimsoll::Error> {
     args.finish();
     match directory {
         Some(directory) => {
-            let data = NpyRows::open(directory.as_ref())?;
-            let mlp = Mlp { features: data.features(), hidden };
-            measure.run(mlp.trainer()?, &data, batch)
+            let (rows, features) = npy_rows(directory.as_ref())?;
+            let mlp = Mlp { features, hidden };
+            measure.run(mlp.trainer()?, &rows.batch(batch).prefetch(AUTOTUNE))
         }
         None => {
             let mlp = Mlp { hidden, ..Mlp::FULL };
-            measure.run(mlp.trainer()?, &Noise::with_answers(rows, mlp.features), batch)
+            measure.run(mlp.trainer()?, &noise_with_answers(rows, mlp.features).batch(batch))
         }
     }
 }

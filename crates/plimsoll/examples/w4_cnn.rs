@@ -27,5 +27,5 @@ fn main() -> Result<(), plimsoll::Error> {
     let labels: Vec<i32> =
         (0..rows as u64).map(|i| (workloads::data::scatter(i) % cnn.classes as u64) as i32).collect();
     let data = Arrays::new(pixels, Tensor::from_slice([rows], &labels)?)?;
-    measure.run(cnn.trainer()?, &data, batch)
+    measure.run(cnn.trainer()?, &data.dataset().batch(batch))
 }

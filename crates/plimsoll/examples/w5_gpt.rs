@@ -34,5 +34,5 @@ fn main() -> Result<(), plimsoll::Error> {
     };
     let (inputs, labels) =
         (Tensor::from_slice([rows, time], &tokens(0))?, Tensor::from_slice([rows, time], &tokens(1))?);
-    measure.run(gpt.trainer()?, &Arrays::new(inputs, labels)?, batch)
+    measure.run(gpt.trainer()?, &Arrays::new(inputs, labels)?.dataset().batch(batch))
 }

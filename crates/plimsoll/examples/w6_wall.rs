@@ -7,7 +7,7 @@
 
 mod workloads;
 
-use workloads::data::Noise;
+use workloads::data::noise;
 use workloads::measure::{Args, Measure};
 use workloads::models::Wall;
 
@@ -18,5 +18,5 @@ fn main() -> Result<(), plimsoll::Error> {
     let wall =
         Wall { layers: args.number("--layers", Wall::FULL.layers), width: args.number("--width", Wall::FULL.width) };
     args.finish();
-    measure.run(wall.trainer()?, &Noise::new(batch, &[wall.width], &[wall.width]), batch)
+    measure.run(wall.trainer()?, &noise(batch, &[wall.width], &[wall.width]).batch(batch))
 }

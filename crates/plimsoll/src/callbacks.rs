@@ -1,6 +1,7 @@
 //! Callbacks: what happens between the steps and epochs of `fit`.
 
 use crate::error::Error;
+use crate::trainer::{checkpoint_name, checkpoints, remove_unfinished};
 use plimsoll_tensor::Tensor;
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -55,6 +56,13 @@ pub trait Training {
     /// # Errors
     /// When the file cannot be written.
     fn write_weights(&self, path: &std::path::Path) -> Result<(), Error>;
+    /// Writes a checkpoint to a file: see [`Trainer::save_checkpoint`](crate::trainer::Trainer::save_checkpoint).
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    fn write_checkpoint(&self, path: &std::path::Path) -> Result<(), Error>;
+    /// Training steps done so far.
+    fn steps_done(&self) -> u64;
     /// Bytes that the engine holds: states and arena.
     fn engine_bytes(&self) -> u64;
 }
@@ -374,6 +382,76 @@ impl Callback for SaveWeights {
         if due {
             let path = self.path.to_string_lossy().replace("{epoch}", &(epoch + 1).to_string());
             training.write_weights(path.as_ref())?;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+/// Writes checkpoints to a folder, as files by the number of steps, and keeps the last few.
+///
+/// [`Trainer::load_latest_checkpoint`](crate::trainer::Trainer::load_latest_checkpoint) goes on from there, with an example.
+pub struct Checkpoint {
+    folder: PathBuf,
+    every: Every,
+    keep: usize,
+}
+
+enum Every {
+    Steps(u64),
+    Epochs(usize),
+}
+
+impl Checkpoint {
+    /// After every so many steps.
+    pub fn every_steps(folder: impl Into<PathBuf>, steps: u64) -> Checkpoint {
+        Checkpoint { folder: folder.into(), every: Every::Steps(steps.max(1)), keep: 3 }
+    }
+
+    /// After every so many epochs.
+    pub fn every_epochs(folder: impl Into<PathBuf>, epochs: usize) -> Checkpoint {
+        Checkpoint { folder: folder.into(), every: Every::Epochs(epochs.max(1)), keep: 3 }
+    }
+
+    /// Keeps the last so many instead of 3, at least one.
+    #[must_use]
+    pub fn keep(mut self, keep: usize) -> Checkpoint {
+        self.keep = keep.max(1);
+        self
+    }
+
+    fn write(&self, training: &dyn Training) -> Result<(), Error> {
+        let step = training.steps_done();
+        training.write_checkpoint(&self.folder.join(checkpoint_name(step)))?;
+        // Those of a longer run in the same folder are somebody else's.
+        let mut ours = checkpoints(&self.folder)?;
+        ours.retain(|(of, _)| *of <= step);
+        for (_, path) in ours.iter().rev().skip(self.keep) {
+            std::fs::remove_file(path).map_err(|e| Error::file(path, e.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Callback for Checkpoint {
+    fn on_train_begin(&mut self, _: &mut dyn Training, _: usize, _: usize) -> Result<(), Error> {
+        std::fs::create_dir_all(&self.folder).map_err(|e| Error::file(&self.folder, e.to_string()))?;
+        remove_unfinished(&self.folder)
+    }
+
+    fn on_step_end(&mut self, training: &mut dyn Training, _: usize, _: f64) -> Result<ControlFlow<()>, Error> {
+        if let Every::Steps(n) = self.every
+            && training.steps_done().is_multiple_of(n)
+        {
+            self.write(training)?;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn on_epoch_end(&mut self, training: &mut dyn Training, epoch: usize, _: &Logs) -> Result<ControlFlow<()>, Error> {
+        if let Every::Epochs(n) = self.every
+            && (epoch + 1).is_multiple_of(n)
+        {
+            self.write(training)?;
         }
         Ok(ControlFlow::Continue(()))
     }

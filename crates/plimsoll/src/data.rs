@@ -1,10 +1,26 @@
-//! Where samples come from: anything that can be read by row number.
+//! Where samples come from: [`Dataset`]s, and arrays in memory.
 //!
-//! [`Rows`] is the door through which data enters training: a fixed number of rows, each with named fields, read in any
-//! order straight into the engine's memory. [`Arrays`] is the implementation for tensors that are already in memory.
+//! Training, evaluation and prediction read a [`Dataset`] of batches, which is put together straight in the engine's memory.
+//! [`Feed`] is what can be read so: a `Dataset` itself, and [`Arrays`], which become one.
+//!
+//! What a component of the elements is for follows from its name, as in Keras:
+//!
+//! - Tuples: `(x, y)` or `(x, y, sample weights)`, each a tensor or a map by name: components `0`, `1`, `2`, or `0/left`,
+//!   `0/right`, `1/answer` for models with several inputs or outputs.
+//! - Maps: components that are called as an input or an output of the model are that; `sample_weight` is the weights. For models
+//!   with one input and one output `x` and `y` will do. What the model does not know is left out.
+//! - A single component is the input.
 
 use crate::error::Error;
+use crate::model::Model;
+#[cfg(feature = "images")]
+pub use plimsoll_data::Images;
+pub use plimsoll_data::{
+    AUTOTUNE, BatchSizes, Calls, Cardinality, Component, Compression, Csv, Dataset, Element, Error as DataError, Files,
+    Iter, Kind, Nest, Options, Padding, Place, Report, Row, Spec, StageReport, TfRecordWriter, Writer,
+};
 use plimsoll_tensor::{DType, Tensor, TensorType};
+use std::sync::Arc;
 
 /// One field of the samples: a model's input, its labels (named after the output they belong to) or the sample weights.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,30 +44,112 @@ pub enum FieldKind {
     Weight,
 }
 
-/// Samples that can be read by row number.
-pub trait Rows: Sync {
-    /// How many there are.
-    fn len(&self) -> usize;
-
-    /// Whether there are none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
+impl FieldKind {
+    /// By the place in `(x, y, sample weights)`.
+    fn at(place: usize) -> Option<FieldKind> {
+        [FieldKind::Input, FieldKind::Label, FieldKind::Weight].get(place).copied()
     }
+}
 
-    /// The fields of every row.
-    fn fields(&self) -> &[Field];
+/// What the weights of samples are called.
+const WEIGHTS: &str = "sample weights";
 
-    /// Writes rows `rows` of field `field`, one after another, to `out`.
+/// What training, evaluation and prediction can read.
+pub trait Feed {
+    /// The data as batches.
+    ///
+    /// What has batches of its own takes no `batch_size`; what has none takes 32 where nothing is said. `shuffle` is the seed of
+    /// the order of samples, where the order is not the data's own.
     ///
     /// # Errors
-    /// When a row cannot be read.
-    fn read(&self, field: usize, rows: &[usize], out: &mut [u8]) -> Result<(), Error>;
+    /// When it cannot be batched so.
+    fn batches(&self, batch_size: Option<usize>, shuffle: Option<u64>) -> Result<Dataset, Error>;
+}
+
+impl Feed for Dataset {
+    fn batches(&self, batch_size: Option<usize>, _shuffle: Option<u64>) -> Result<Dataset, Error> {
+        match batch_size {
+            None => Ok(self.clone()),
+            Some(size) => {
+                let message = format!("{size} was given, but a data set has batches of its own: leave it out");
+                Err(Error::config("batch size", message))
+            }
+        }
+    }
+}
+
+impl Feed for Arrays {
+    fn batches(&self, batch_size: Option<usize>, shuffle: Option<u64>) -> Result<Dataset, Error> {
+        let size = batch_size.unwrap_or(32);
+        if size == 0 {
+            return Err(Error::config("batch size", "is 0; it must be at least 1"));
+        }
+        let rows = self.dataset();
+        Ok(shuffle.map_or(rows.clone(), |seed| rows.shuffle(None, seed)).batch(size))
+    }
+}
+
+/// What the components of batches are for; `None` for those that a model does not know.
+pub(crate) fn fields(spec: &Spec, model: &Model) -> Result<Vec<Option<Field>>, Error> {
+    let components = spec.components();
+    let places = match Nest::of(components.iter().map(|c| c.name.as_str())) {
+        Nest::Tuple(parts) if parts.len() > 3 => {
+            let message = format!("elements are (x, y) or (x, y, sample weights), these have {} parts", parts.len());
+            return Err(Error::config("data", message));
+        }
+        Nest::Tuple(_) => true,
+        _ => false,
+    };
+    let what = |name: &str| -> Option<(FieldKind, String)> {
+        if places {
+            let (place, name) = name.split_once('/').unwrap_or((name, ""));
+            return Some((FieldKind::at(place.parse().ok()?)?, name.to_owned()));
+        }
+        let named = |names: &[&str]| names.contains(&name).then(|| name.to_owned());
+        let inputs: Vec<&str> = model.inputs().iter().map(|i| i.name.as_str()).collect();
+        if components.len() == 1 {
+            return Some((FieldKind::Input, name.to_owned()));
+        }
+        if let Some(name) = named(&inputs) {
+            return Some((FieldKind::Input, name));
+        }
+        if let Some(name) = named(&model.outputs()) {
+            return Some((FieldKind::Label, name));
+        }
+        match name {
+            "x" => Some((FieldKind::Input, name.to_owned())),
+            "y" => Some((FieldKind::Label, name.to_owned())),
+            "sample_weight" => Some((FieldKind::Weight, name.to_owned())),
+            _ => None,
+        }
+    };
+    components.iter().map(|c| what(&c.name).map(|(kind, name)| field(c, kind, name)).transpose()).collect()
+}
+
+fn field(component: &Component, kind: FieldKind, name: String) -> Result<Field, Error> {
+    let fail = |message: &str| Err(Error::config(format!("data component {component}"), message));
+    let Kind::Number(dtype) = component.kind else { return fail("a model takes numbers, not strings") };
+    let sample: Option<Vec<usize>> = component.dims.iter().flat_map(|d| d.iter().skip(1).copied()).collect();
+    let Some(sample) = sample.filter(|_| component.dims.is_some()) else {
+        return fail("steps are planned for samples of one size: pad them to a given size, or resize them");
+    };
+    let ty = TensorType::new(dtype, sample.as_slice());
+    let name = match (kind, name.as_str()) {
+        (FieldKind::Weight, _) => WEIGHTS.to_owned(),
+        (FieldKind::Input, "") => "input".into(),
+        (FieldKind::Label, "") => "output".into(),
+        _ => name,
+    };
+    if kind == FieldKind::Weight && ty != TensorType::new(DType::F32, plimsoll_tensor::Shape::scalar()) {
+        return fail("sample weights are f32, one for a sample");
+    }
+    Ok(Field { name, kind, ty })
 }
 
 /// Tensors in memory whose first axis counts the samples.
 ///
 /// ```
-/// use plimsoll::data::{Arrays, Rows};
+/// use plimsoll::data::Arrays;
 /// use plimsoll::Tensor;
 /// let x = Tensor::from_slice(&[4, 2], &[0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0])?;
 /// let y = Tensor::from_slice(&[4, 1], &[0.0f32, 1.0, 1.0, 0.0])?;
@@ -62,7 +160,7 @@ pub trait Rows: Sync {
 #[derive(Clone, Debug, Default)]
 pub struct Arrays {
     fields: Vec<Field>,
-    tensors: Vec<Tensor>,
+    tensors: Vec<Arc<Tensor>>,
     len: usize,
 }
 
@@ -81,6 +179,33 @@ impl Arrays {
     /// When the tensor is a scalar.
     pub fn inputs_only(inputs: Tensor) -> Result<Arrays, Error> {
         Arrays::default().with("input", FieldKind::Input, inputs)
+    }
+
+    /// How many samples there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The samples one after another, as tuples: to be mapped, shuffled and batched. The tensors are shared, not copied.
+    ///
+    /// ```
+    /// # use plimsoll::{Tensor, data::Arrays};
+    /// let data = Arrays::new(Tensor::from_slice([2, 1], &[0.0f32, 1.0])?, Tensor::from_slice([2], &[0i32, 1])?)?;
+    /// assert_eq!(data.dataset().spec()?.to_string(), "{0/input: f32[1], 1/output: i32[]}");
+    /// # Ok::<(), plimsoll::Error>(())
+    /// ```
+    pub fn dataset(&self) -> Dataset {
+        let name = |field: &Field| match field.kind {
+            FieldKind::Input => format!("0/{}", field.name),
+            FieldKind::Label => format!("1/{}", field.name),
+            FieldKind::Weight => "2".to_owned(),
+        };
+        Dataset::from_arrays(self.fields.iter().map(name).zip(self.tensors.iter().cloned()))
     }
 
     /// No fields yet: for models with several inputs or outputs.
@@ -112,7 +237,7 @@ impl Arrays {
         if tensor.dtype() != DType::F32 || tensor.shape().rank() != 1 {
             return Err(Error::config("sample weights", format!("are f32 with one axis, got {}", tensor.ty())));
         }
-        self.with("sample weights", FieldKind::Weight, tensor)
+        self.with(WEIGHTS, FieldKind::Weight, tensor)
     }
 
     /// With weights made from whole-number labels: `weights[label]` for every sample.
@@ -153,120 +278,14 @@ impl Arrays {
         self.len = rows;
         let ty = TensorType::new(tensor.dtype(), tensor.shape().remove(0));
         self.fields.push(Field { name: name.into(), kind, ty });
-        self.tensors.push(tensor);
+        self.tensors.push(Arc::new(tensor));
         Ok(self)
     }
-}
-
-impl Rows for Arrays {
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    fn fields(&self) -> &[Field] {
-        &self.fields
-    }
-
-    fn read(&self, field: usize, rows: &[usize], out: &mut [u8]) -> Result<(), Error> {
-        let size = self.fields[field].ty.bytes();
-        let all = self.tensors[field].bytes();
-        for (row, out) in rows.iter().zip(out.chunks_exact_mut(size.max(1))) {
-            out.copy_from_slice(&all[row * size..(row + 1) * size]);
-        }
-        Ok(())
-    }
-}
-
-/// A permutation of `0 .. n` without a table: row `i` of the epoch is row `at(i)` of the data.
-///
-/// A Feistel network over the smallest even number of bits that covers `n`, walked until it lands inside (at most a few
-/// steps). It takes no memory however large `n` is, and every epoch has its own by another key.
-///
-/// ```
-/// use plimsoll::data::Permutation;
-/// let p = Permutation::new(1000, 7, 0);
-/// let mut seen: Vec<usize> = (0..1000).map(|i| p.at(i)).collect();
-/// assert_ne!(seen[..3], [0, 1, 2]);
-/// seen.sort();
-/// assert!(seen.into_iter().eq(0..1000));
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct Permutation {
-    n: u64,
-    half_bits: u32,
-    keys: [u64; Permutation::ROUNDS],
-}
-
-impl Permutation {
-    const ROUNDS: usize = 6;
-
-    /// The permutation of `0 .. n` for a seed and an epoch.
-    pub fn new(n: usize, seed: u64, epoch: u64) -> Permutation {
-        let bits = 64 - (n.max(2) as u64 - 1).leading_zeros();
-        let mut state = mix(seed) ^ mix(epoch.wrapping_add(0x9e37_79b9_7f4a_7c15));
-        let keys = std::array::from_fn(|_| {
-            state = mix(state);
-            state
-        });
-        Permutation { n: n as u64, half_bits: bits.div_ceil(2), keys }
-    }
-
-    /// Where `i` goes.
-    pub fn at(&self, i: usize) -> usize {
-        debug_assert!((i as u64) < self.n);
-        let mut x = i as u64;
-        loop {
-            x = self.encrypt(x);
-            if x < self.n {
-                return x as usize;
-            }
-        }
-    }
-
-    fn encrypt(&self, x: u64) -> u64 {
-        let mask = (1u64 << self.half_bits) - 1;
-        let (mut left, mut right) = (x >> self.half_bits, x & mask);
-        for key in self.keys {
-            (left, right) = (right, left ^ (mix(right ^ key) & mask));
-        }
-        left << self.half_bits | right
-    }
-}
-
-/// A bijection of 64-bit numbers that scatters well (the finaliser of SplitMix64).
-fn mix(x: u64) -> u64 {
-    let z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn permutations_are_complete_and_differ() {
-        for n in [1, 2, 3, 5, 64, 65, 1000, 4097] {
-            let orders: Vec<Vec<usize>> =
-                (0..3).map(|epoch| (0..n).map(|i| Permutation::new(n, 1, epoch).at(i)).collect()).collect();
-            for order in &orders {
-                let mut sorted = order.clone();
-                sorted.sort_unstable();
-                assert!(sorted.into_iter().eq(0..n));
-            }
-            assert!(n < 64 || orders[0] != orders[1] && orders[1] != orders[2]);
-        }
-    }
-
-    #[test]
-    fn every_row_comes_first_about_equally_often() {
-        // Chi-square with 9 degrees of freedom: 27.9 is passed once in a thousand times by chance.
-        let mut counts = [0.0f64; 10];
-        (0..10_000).for_each(|epoch| counts[Permutation::new(10, 3, epoch).at(0)] += 1.0);
-        let chi: f64 = counts.iter().map(|c| (c - 1000.0) * (c - 1000.0) / 1000.0).sum();
-        assert!(chi < 27.9, "chi-square {chi}");
-    }
 
     #[test]
     fn rows_must_agree() {
@@ -281,10 +300,7 @@ mod tests {
         let x = Tensor::zeros(DType::F32, [3, 2]);
         let y = Tensor::from_slice([3], &[1i64, 0, 1]).unwrap();
         let data = Arrays::new(x.clone(), y).unwrap().class_weights(&[1.0, 5.0]).unwrap();
-        let mut out = [0u8; 12];
-        data.read(2, &[0, 1, 2], &mut out).unwrap();
-        let weights: Vec<f32> = out.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
-        assert_eq!(weights, [5.0, 1.0, 5.0]);
+        assert_eq!(data.tensors[2].to_f64(), [5.0, 1.0, 5.0]);
         let y = Tensor::from_slice([3], &[1i64, 0, 2]).unwrap();
         let error = Arrays::new(x, y).unwrap().class_weights(&[1.0, 5.0]).unwrap_err().to_string();
         assert_eq!(error, "class weights: label 2 in row 2 has no weight among 2");

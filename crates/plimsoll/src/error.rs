@@ -23,6 +23,9 @@ pub enum Error {
     /// A step that could not be run.
     #[error(transparent)]
     Exec(#[from] ExecError),
+    /// Data that could not be read.
+    #[error(transparent)]
+    Data(#[from] plimsoll_data::Error),
     /// A layer, loss, optimizer, metric, data set or argument that was set up wrongly.
     #[error("{what}: {message}")]
     Config {

@@ -37,10 +37,11 @@ impl Progress {
 
     fn draw(&mut self, done: usize) {
         const WIDTH: usize = 24;
-        let filled = WIDTH * done / self.steps.max(1);
+        // How many steps there are may not be known before the end of the first epoch.
+        let filled = if self.steps == 0 { 0 } else { WIDTH.min(WIDTH * done / self.steps) };
         let bar: String = (0..WIDTH).map(|i| if i < filled { '━' } else { '─' }).collect();
         let spent = self.started.elapsed();
-        let left = spent.mul_f64((self.steps - done) as f64 / done.max(1) as f64);
+        let left = spent.mul_f64(self.steps.saturating_sub(done) as f64 / done.max(1) as f64);
         eprint!(
             "\r\x1b[Kepoch {}/{}  {bar} {done}/{}  {}/step  {} left  loss {:.4}  memory {}",
             self.epoch + 1,
@@ -71,6 +72,7 @@ impl Callback for Progress {
 
     fn on_step_end(&mut self, _: &mut dyn Training, step: usize, loss: f64) -> Result<ControlFlow<()>, Error> {
         self.mean_loss += (loss - self.mean_loss) / (step + 1) as f64;
+        self.steps = if self.epoch > 0 { self.steps.max(step + 1) } else { self.steps };
         if self.live && self.drawn.elapsed() > Duration::from_millis(100) {
             self.draw(step + 1);
         }

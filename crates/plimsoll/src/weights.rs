@@ -4,10 +4,12 @@
 use crate::error::Error;
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::Xxh3;
 
 /// Writes named tensors to a file: to a temporary name beside it, synced, then renamed.
 ///
@@ -39,6 +41,23 @@ pub fn load(path: &Path) -> Result<Vec<(String, Tensor)>, Error> {
 pub(crate) fn write(
     path: &Path,
     tensors: &[(&str, TensorType)],
+    bytes: impl FnMut(&str, &mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    write_with(path, tensors, None, bytes)
+}
+
+/// The key of our own words in a file's metadata.
+const ABOUT: &str = "plimsoll";
+
+/// What the digest of a file is while it is not known.
+pub(crate) const NO_DIGEST: &str = "0000000000000000";
+
+/// As [`write`], with words about the tensors, in JSON. A `digest` of [`NO_DIGEST`] in them is replaced by one of all else in the
+/// file.
+pub(crate) fn write_with(
+    path: &Path,
+    tensors: &[(&str, TensorType)],
+    about: Option<&str>,
     mut bytes: impl FnMut(&str, &mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut order: Vec<&(&str, TensorType)> = tensors.iter().collect();
@@ -52,7 +71,9 @@ pub(crate) fn write(
         (name.to_owned(), TensorInfo { dtype: to_file(ty.dtype), shape, data_offsets: (start, end) })
     };
     let infos = order.iter().map(info).collect();
-    let header = Metadata::new(None, infos).map_err(|e| Error::file(path, e.to_string()))?;
+    let has_words = about.is_some();
+    let about = about.map(|about| HashMap::from([(ABOUT.to_owned(), about.to_owned())]));
+    let header = Metadata::new(about, infos).map_err(|e| Error::file(path, e.to_string()))?;
     let mut header = serde_json::to_vec(&header).map_err(|e| Error::file(path, e.to_string()))?;
     // Spaces, so that the data begins at a multiple of 8.
     header.resize(header.len().next_multiple_of(8), b' ');
@@ -60,18 +81,32 @@ pub(crate) fn write(
         let failed = |e: std::io::Error| Error::file(path, e.to_string());
         file.write_all(&(header.len() as u64).to_le_bytes()).map_err(failed)?;
         file.write_all(&header).map_err(failed)?;
+        let mut digest = Xxh3::new();
+        digest.update(&header);
         for (name, ty) in order {
             let mut written = 0;
             bytes(name, &mut |piece| {
                 written += piece.len();
+                digest.update(piece);
                 write_through(file, piece).map_err(failed)
             })?;
             if written != ty.bytes() {
                 return Err(Error::file(path, format!("'{name}' has {written} bytes, its type {ty} needs others")));
             }
         }
+        if let Some(at) = find_digest(&header, NO_DIGEST).filter(|_| has_words) {
+            let hex = format!("{:016x}", digest.digest());
+            file.write_all_at(hex.as_bytes(), 8 + at as u64).map_err(failed)?;
+        }
         Ok(())
     })
+}
+
+/// Where this digest stands in a header, whose words are quoted.
+fn find_digest(header: &[u8], digest: &str) -> Option<usize> {
+    let before = r#"\"digest\":\""#;
+    let whole = format!("{before}{digest}");
+    header.windows(whole.len()).position(|window| window == whole.as_bytes()).map(|at| at + before.len())
 }
 
 /// Writes and, where a piece is large, waits until it is on disk and drops it from the page cache, which a control group
@@ -105,6 +140,7 @@ pub(crate) struct Reader {
     path: PathBuf,
     file: File,
     entries: Vec<Entry>,
+    about: Option<String>,
 }
 
 struct Entry {
@@ -130,6 +166,7 @@ impl Reader {
         let mut header = vec![0; length as usize];
         file.read_exact(&mut header).map_err(failed)?;
         let header: Metadata = serde_json::from_slice(&header).map_err(|e| broken(e.to_string()))?;
+        let about = header.metadata().as_ref().and_then(|words| words.get(ABOUT)).cloned();
         let whole = 8 + length + header.data_len() as u64;
         if whole != size {
             return Err(broken(format!("it has {size} bytes, its header speaks of {whole}")));
@@ -144,7 +181,43 @@ impl Reader {
             entries.push(Entry { name, ty: TensorType::new(dtype, shape), start });
         }
         entries.sort_by_key(|e| e.start);
-        Ok(Reader { path: path.to_owned(), file, entries })
+        Ok(Reader { path: path.to_owned(), file, entries, about })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The words about the tensors.
+    pub fn about(&self) -> Option<&str> {
+        self.about.as_deref()
+    }
+
+    /// Reads the whole file and compares it with the digest in its words.
+    pub fn verify(&self, digest: &str) -> Result<(), Error> {
+        let fail = |message: String| Error::file(&self.path, message);
+        let failed = |e: std::io::Error| fail(e.to_string());
+        let mut buffer = vec![0; 64 << 10];
+        let size = self.file.metadata().map_err(failed)?.len();
+        let mut hash = Xxh3::new();
+        let mut at = 8;
+        let mut written = Some(digest).filter(|digest| digest.len() == NO_DIGEST.len());
+        while at < size {
+            let piece = &mut buffer[..(size - at).min(64 << 10) as usize];
+            self.file.read_exact_at(piece, at).map_err(failed)?;
+            // It stands at the beginning, and did not when it was made.
+            if let Some(place) = written.take().and_then(|digest| find_digest(piece, digest)) {
+                piece[place..place + NO_DIGEST.len()].copy_from_slice(NO_DIGEST.as_bytes());
+            }
+            hash.update(piece);
+            at += piece.len() as u64;
+        }
+        let found = format!("{:016x}", hash.digest());
+        if found != digest {
+            return Err(fail(format!("is damaged: its contents have digest {found}, but {digest} was written")));
+        }
+        Ok(())
     }
 
     /// The names of the tensors.
@@ -204,6 +277,10 @@ fn to_file(dtype: DType) -> Dtype {
         DType::I32 => Dtype::I32,
         DType::I64 => Dtype::I64,
         DType::U8 => Dtype::U8,
+        DType::I8 => Dtype::I8,
+        DType::I16 => Dtype::I16,
+        DType::U16 => Dtype::U16,
+        DType::U32 => Dtype::U32,
         DType::Bool => Dtype::BOOL,
     }
 }

@@ -9,13 +9,14 @@
 //! `PLIMSOLL_CASES=1000 cargo test -p plimsoll --test load_line` judges more cases than the quick 6;
 //! `PLIMSOLL_FIRST_CASE=17` begins elsewhere.
 
-use plimsoll::data::Arrays;
+use plimsoll::data::{AUTOTUNE, Arrays, Dataset};
 use plimsoll::layers::*;
 use plimsoll::losses::{MeanSquaredError, SparseCategoricalCrossEntropy};
 use plimsoll::model::Model;
 use plimsoll::optimizers::{Adam, Sgd};
 use plimsoll::trainer::{Fit, Techniques, Trainer};
 use plimsoll::{Budget, Bytes, DType, Error, Tensor, callbacks, measure};
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -529,6 +530,101 @@ fn trainers_share_a_budget() -> Result<(), String> {
     if outcome.words() == ["SHARED"] { Ok(()) } else { Err(format!("{outcome:?}")) }
 }
 
+/// Rows of the files below, and numbers of one row.
+const FILE_ROWS: usize = 64_000;
+const FILE_COLUMNS: usize = 2048;
+
+/// Writes one array of f32: `value(row, column)`.
+fn write_npy(path: &Path, columns: usize, value: impl Fn(usize, usize) -> f32) {
+    let mut file = std::io::BufWriter::with_capacity(1 << 20, std::fs::File::create(path).unwrap());
+    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({FILE_ROWS}, {columns}), }}");
+    header += &" ".repeat(117 - header.len());
+    file.write_all(b"\x93NUMPY\x01\x00\x76\x00").unwrap();
+    file.write_all(header.as_bytes()).unwrap();
+    file.write_all(b"\n").unwrap();
+    for row in 0..FILE_ROWS {
+        (0..columns).for_each(|column| file.write_all(&value(row, column).to_le_bytes()).unwrap());
+    }
+    file.flush().unwrap();
+}
+
+/// Trains an epoch on rows in files, shuffled completely.
+fn files_child(limit: &str, folder: &Path) -> i32 {
+    let part = |name: &str| Dataset::from_npy(folder.join(name));
+    let data = Dataset::zip(&[part("x.npy"), part("y.npy")])
+        .map_in_place("0/x", |x: &mut [f32]| x.iter_mut().for_each(|v| *v = *v * 2.0 - 1.0))
+        .shuffle(None, 7)
+        .batch(128)
+        .prefetch(AUTOTUNE);
+    let model =
+        Model::sequential([FILE_COLUMNS]).layer(Dense::new(16).activation(Activation::Tanh)).layer(Dense::new(1));
+    let trainer = Trainer::new(model, MeanSquaredError, Adam::new(1e-3)).unwrap();
+    let mut trainer = trainer.threads(2).memory_limit(limit);
+    match trainer.fit(&data, Fit::epochs(1)) {
+        Ok(history) => {
+            let weights = trainer.weights().unwrap();
+            let bytes = weights.iter().flat_map(|(_, t)| t.bytes());
+            let hash = bytes.fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ b as u64).wrapping_mul(0x100_0000_01b3));
+            println!("RAN {} {hash:016x}", measure::usage().unwrap().peak.0 / 1024);
+            eprintln!("loss {}, {}", history.last("loss").unwrap(), history.input);
+            0
+        }
+        Err(Error::WouldNotFit(refusal)) => {
+            println!("REFUSED {} {}", refusal.smallest.0.div_ceil(1024), trainer.steps_done());
+            eprintln!("{refusal}");
+            3
+        }
+        Err(other) => {
+            println!("FAILED {other}");
+            1
+        }
+    }
+}
+
+/// Data twenty times as large as the limit, shuffled completely, mapped, batched, fetched ahead and trained on: within the
+/// limit as the kernel counts, in a control group of that size, and with the bits of a run without a limit.
+fn files_twenty_times_the_limit() -> Result<(), String> {
+    let folder = std::env::temp_dir().join(format!("plimsoll-load-line-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let value = |row: usize, column: usize| ((row * 31 + column * 17) % 1009) as f32 / 1009.0;
+    write_npy(&folder.join("x.npy"), FILE_COLUMNS, value);
+    write_npy(&folder.join("y.npy"), 1, |row, _| value(row, 3) - value(row, 5));
+    let path = folder.to_str().unwrap();
+    let judge = || {
+        let run = |limit: &str, group: Option<&Group>| start(&["files", limit, path], group);
+        let (free, hash) = run("none", None).ran()?;
+        let smallest = run("1MiB", None).refused()?;
+        run(&format!("{}KiB", smallest - RESOLUTION_KIB), None).refused()?;
+        // The smallest limit, at which the pipeline has its least; and one that leaves it more.
+        let more = (FILE_ROWS * FILE_COLUMNS * 4 / 20 / 1024) as u64;
+        println!("without a limit {free} KiB, smallest {smallest} KiB, 1/20 of the data {more} KiB");
+        if smallest > more {
+            return Err(format!("the smallest limit is {smallest} KiB"));
+        }
+        for (name, limit) in [("files-least", smallest), ("files", more)] {
+            let group = Group::new(name, Bytes::kib(limit));
+            for group in [None, group.as_ref()] {
+                let begin = Instant::now();
+                let outcome = run(&format!("{limit}KiB"), group);
+                let (peak, same) = outcome.ran().map_err(|what| format!("limit {limit} KiB: {what}"))?;
+                let said = String::from_utf8_lossy(&outcome.output.stderr).replace('\n', "; ");
+                println!("limit {limit} KiB: peak {peak} KiB in {:.1?}; {said}", begin.elapsed());
+                if peak > limit || same != hash {
+                    return Err(format!("limit {limit} KiB: peak {peak} KiB, {same} for {hash}"));
+                }
+                // Pages of the files fill the group and are given up again, so that its limit is hit, but nobody is killed.
+                if let Some(killed) = group.map(|g| g.number("memory.oom_control", "oom_kill ")).filter(|n| *n > 0) {
+                    return Err(format!("limit {limit} KiB: {killed} killed"));
+                }
+            }
+        }
+        Ok(())
+    };
+    let verdict = judge();
+    std::fs::remove_dir_all(&folder).unwrap();
+    verdict
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|word| word == "--child") {
@@ -536,6 +632,7 @@ fn main() {
             "growth" => growth_child(),
             "neighbour" => neighbour_child(),
             "shared" => shared_child(),
+            "files" => files_child(&arguments[2], Path::new(&arguments[3])),
             seed => Case::new(seed.parse().unwrap()).child(&arguments[2]),
         });
     }
@@ -543,11 +640,12 @@ fn main() {
         return;
     }
     type Test = (&'static str, fn() -> Result<(), String>);
-    let tests: [Test; 4] = [
+    let tests: [Test; 5] = [
         ("random_cases", random_cases),
         ("nothing_grows", nothing_grows),
         ("neighbours_are_noticed", neighbours_are_noticed),
         ("trainers_share_a_budget", trainers_share_a_budget),
+        ("files_twenty_times_the_limit", files_twenty_times_the_limit),
     ];
     let wanted = arguments.iter().find(|word| !word.starts_with('-'));
     let mut failed = false;

@@ -41,8 +41,17 @@ fn child() {
     other.load_weights(&path).unwrap();
     let loaded = peak();
     assert!(other.weights().unwrap() == first, "what was saved is loaded");
+    other.save_checkpoint(&path).unwrap();
+    drop(other);
+    measure::reset_peak().unwrap();
+    let between = peak();
+    let mut third = trainer(3);
+    third.load_checkpoint(&path).unwrap();
+    third.save_checkpoint(&path).unwrap();
+    let resumed = peak();
+    assert!(third.weights().unwrap() == first, "what was saved is loaded");
     std::fs::remove_file(&path).unwrap();
-    println!("\nRESULT {} {}", saved - start, loaded - with_copy);
+    println!("\nRESULT {} {} {}", saved - start, loaded - with_copy, resumed - between);
 }
 
 #[test]
@@ -53,7 +62,10 @@ fn weights_are_made_saved_and_loaded_without_a_copy() {
     let line = text.lines().find(|l| l.starts_with("RESULT"));
     let line = line.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)));
     let weights = (4 * WIDTH * (WIDTH + 1)) as u64;
-    for (what, grown) in ["made and saved", "made and loaded"].into_iter().zip(line.split(' ').skip(1)) {
+    for (what, grown) in ["made and saved", "made and loaded", "loaded and saved as a checkpoint"]
+        .into_iter()
+        .zip(line.split(' ').skip(1))
+    {
         let grown: u64 = grown.parse().unwrap();
         println!("{what}: {} KiB for {} KiB of weights", grown >> 10, weights >> 10);
         assert!(grown < weights + (8 << 20), "{what}: {grown} bytes for {weights} bytes of weights");

@@ -12,7 +12,7 @@ mod models;
 use common::{Case, cases};
 use models::{Cnn, Gpt, Mlp, Wall};
 use plimsoll::callbacks::{Callback, Training};
-use plimsoll::data::{Arrays, Field, FieldKind, Rows};
+use plimsoll::data::{Arrays, Component, Dataset};
 use plimsoll::trainer::{Fit, Trainer};
 use plimsoll::{DType, Error, Tensor, TensorType};
 use std::ops::ControlFlow;
@@ -201,31 +201,16 @@ fn as_unbiased(case: &Case, norm: usize, [sum, squares]: [f64; 2], elements: f64
     [a * elements + b * sum, a * a * elements + 2.0 * a * b * sum + b * b * squares]
 }
 
-/// Data of which only the form is known.
-struct Form([Field; 2]);
-
-impl Rows for Form {
-    fn len(&self) -> usize {
-        usize::MAX
-    }
-
-    fn fields(&self) -> &[Field] {
-        &self.0
-    }
-
-    fn read(&self, _: usize, _: &[usize], _: &mut [u8]) -> Result<(), Error> {
-        unreachable!("planning reads no data")
-    }
-}
-
 /// The arena is at most 1% larger than what is alive at once.
 #[track_caller]
 fn plan_is_tight(workload: &str, trainer: Result<Trainer, Error>, batch: usize, input: TensorType, label: TensorType) {
     let mut trainer = trainer.unwrap().threads(2);
-    let field = |name: &str, kind, ty| Field { name: name.into(), kind, ty };
-    let form = Form([field("input", FieldKind::Input, input), field("output", FieldKind::Label, label)]);
+    // Planning reads no data.
+    let component = |name: &str, ty: TensorType| Component::new(name, ty.dtype, ty.shape.dims());
+    let rows = Dataset::range(0, i64::MAX, 1);
+    let form = rows.map([component("x", input), component("y", label)], |_, _| unreachable!()).batch_exact(batch);
     let start = Instant::now();
-    let plan = trainer.plan(&form, batch).unwrap();
+    let plan = trainer.plan(&form, None).unwrap();
     let (arena, live) = (plan.arena_bytes, plan.live_bytes);
     println!(
         "{workload}: planned in {:.1?}; states {}, arena {arena}, alive {live}, {:.2}% more than alive",

@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use std::sync::Arc;
 
 /// Types with their names in Python and NumPy's codes.
-const NAMES: [(DType, &str, &str); 8] = [
+const NAMES: [(DType, &str, &str); 12] = [
     (DType::F32, "float32", "<f4"),
     (DType::F64, "float64", "<f8"),
     (DType::F16, "float16", "<f2"),
@@ -20,6 +20,10 @@ const NAMES: [(DType, &str, &str); 8] = [
     (DType::I32, "int32", "<i4"),
     (DType::I64, "int64", "<i8"),
     (DType::U8, "uint8", "|u1"),
+    (DType::I8, "int8", "|i1"),
+    (DType::I16, "int16", "<i2"),
+    (DType::U16, "uint16", "<u2"),
+    (DType::U32, "uint32", "<u4"),
     (DType::Bool, "bool", "|b1"),
 ];
 

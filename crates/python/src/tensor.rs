@@ -190,6 +190,10 @@ impl PyTensor {
             DType::I32 => i32::from_ne_bytes(take(bytes)).into_py_any(py),
             DType::I64 => i64::from_ne_bytes(take(bytes)).into_py_any(py),
             DType::U8 => bytes[0].into_py_any(py),
+            DType::I8 => i8::from_ne_bytes(take(bytes)).into_py_any(py),
+            DType::I16 => i16::from_ne_bytes(take(bytes)).into_py_any(py),
+            DType::U16 => u16::from_ne_bytes(take(bytes)).into_py_any(py),
+            DType::U32 => u32::from_ne_bytes(take(bytes)).into_py_any(py),
             DType::Bool => (bytes[0] != 0).into_py_any(py),
         }
     }
@@ -204,7 +208,7 @@ impl PyTensor {
 
     fn __index__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self.handle.ty.dtype {
-            DType::I32 | DType::I64 | DType::U8 => self.__int__(py),
+            other if !other.is_float() && other != DType::Bool => self.__int__(py),
             other => {
                 let name = array::dtype_name(other);
                 Err(PyTypeError::new_err(format!("a tensor of type {name} is no whole number")))

@@ -27,22 +27,42 @@ pub enum DType {
     I64,
     /// Byte.
     U8,
+    /// 8-bit signed integer.
+    I8,
+    /// 16-bit signed integer.
+    I16,
+    /// 16-bit unsigned integer.
+    U16,
+    /// 32-bit unsigned integer.
+    U32,
     /// One byte holding 0 or 1.
     Bool,
 }
 
 impl DType {
     /// Every type, in a fixed order.
-    pub const ALL: [DType; 8] =
-        [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64, DType::U8, DType::Bool];
+    pub const ALL: [DType; 12] = [
+        DType::F32,
+        DType::F64,
+        DType::F16,
+        DType::BF16,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::I8,
+        DType::I16,
+        DType::U16,
+        DType::U32,
+        DType::Bool,
+    ];
 
     /// Bytes per element.
     pub const fn size(self) -> usize {
         match self {
             DType::F64 | DType::I64 => 8,
-            DType::F32 | DType::I32 => 4,
-            DType::F16 | DType::BF16 => 2,
-            DType::U8 | DType::Bool => 1,
+            DType::F32 | DType::I32 | DType::U32 => 4,
+            DType::F16 | DType::BF16 | DType::I16 | DType::U16 => 2,
+            DType::U8 | DType::I8 | DType::Bool => 1,
         }
     }
 
@@ -61,6 +81,10 @@ impl DType {
             DType::I32 => "i32",
             DType::I64 => "i64",
             DType::U8 => "u8",
+            DType::I8 => "i8",
+            DType::I16 => "i16",
+            DType::U16 => "u16",
+            DType::U32 => "u32",
             DType::Bool => "bool",
         }
     }
@@ -116,5 +140,9 @@ element! {
     i32, I32, |v| v as f64, |x| x as i32;
     i64, I64, |v| v as f64, |x| x as i64;
     u8, U8, |v| v as f64, |x| x as u8;
+    i8, I8, |v| v as f64, |x| x as i8;
+    i16, I16, |v| v as f64, |x| x as i16;
+    u16, U16, |v| v as f64, |x| x as u16;
+    u32, U32, |v| v as f64, |x| x as u32;
     bool, Bool, |v| v as u8 as f64, |x| x != 0.0;
 }

@@ -79,6 +79,10 @@ impl Tensor {
             DType::I32 => fill::<i32>(&mut tensor, elements),
             DType::I64 => fill::<i64>(&mut tensor, elements),
             DType::U8 => fill::<u8>(&mut tensor, elements),
+            DType::I8 => fill::<i8>(&mut tensor, elements),
+            DType::I16 => fill::<i16>(&mut tensor, elements),
+            DType::U16 => fill::<u16>(&mut tensor, elements),
+            DType::U32 => fill::<u32>(&mut tensor, elements),
             DType::Bool => fill::<bool>(&mut tensor, elements),
         }
         Ok(tensor)
@@ -172,6 +176,10 @@ impl Tensor {
             DType::I32 => read::<i32>(self),
             DType::I64 => read::<i64>(self),
             DType::U8 => read::<u8>(self),
+            DType::I8 => read::<i8>(self),
+            DType::I16 => read::<i16>(self),
+            DType::U16 => read::<u16>(self),
+            DType::U32 => read::<u32>(self),
             DType::Bool => read::<bool>(self),
         }
     }

@@ -10,9 +10,13 @@ use std::sync::Arc;
 impl Dataset {
     /// The slices of tensors along their first axis, which must be equally long: `from_tensor_slices`.
     ///
-    /// The tensors are not copied. Names of nested maps and tuples are joined by `/`.
-    pub fn from_arrays<N: Into<String>>(arrays: impl IntoIterator<Item = (N, Tensor)>) -> Dataset {
-        Dataset::from_columns(arrays.into_iter().map(|(name, tensor)| (name.into(), Array::Numbers(tensor))))
+    /// The tensors are not copied, and may be shared (`Arc<Tensor>`). Names of nested maps and tuples are joined by `/`.
+    pub fn from_arrays<N, T>(arrays: impl IntoIterator<Item = (N, T)>) -> Dataset
+    where
+        N: Into<String>,
+        T: Into<Arc<Tensor>>,
+    {
+        Dataset::from_columns(arrays.into_iter().map(|(name, tensor)| (name.into(), Array::Numbers(tensor.into()))))
     }
 
     /// The slices of memory that belongs to somebody else, such as another language's arrays: read where it is, never copied whole.
@@ -106,7 +110,7 @@ pub trait Shared: Send + Sync {
 }
 
 enum Array {
-    Numbers(Tensor),
+    Numbers(Arc<Tensor>),
     Shared(TensorType, Arc<dyn Shared>),
     Strings(Vec<Vec<u8>>),
 }
@@ -155,6 +159,10 @@ impl Node for Arrays {
 
     fn stage(&self, _open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
         unreachable!("arrays are read by number")
+    }
+
+    fn through_bytes(&self, _rows: usize) -> Option<u64> {
+        Some(0)
     }
 }
 
@@ -250,6 +258,10 @@ impl Node for Range {
 
     fn stage(&self, _open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
         unreachable!("ranges are read by number")
+    }
+
+    fn through_bytes(&self, _rows: usize) -> Option<u64> {
+        Some(0)
     }
 }
 

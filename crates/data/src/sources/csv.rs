@@ -378,6 +378,10 @@ fn add(column: &mut ColumnBuilder<'_>, kind: Kind, field: &[u8]) -> Result<(), E
         DType::I64 => put(column, whole()?),
         DType::I32 => put(column, i32::try_from(whole()?).map_err(|_| bad())?),
         DType::U8 => put(column, u8::try_from(whole()?).map_err(|_| bad())?),
+        DType::I8 => put(column, i8::try_from(whole()?).map_err(|_| bad())?),
+        DType::I16 => put(column, i16::try_from(whole()?).map_err(|_| bad())?),
+        DType::U16 => put(column, u16::try_from(whole()?).map_err(|_| bad())?),
+        DType::U32 => put(column, u32::try_from(whole()?).map_err(|_| bad())?),
         DType::Bool => put(
             column,
             match text.to_ascii_lowercase().as_str() {

@@ -125,6 +125,10 @@ fn descr(component: &Component) -> Option<&'static str> {
         DType::I32 => "<i4",
         DType::I64 => "<i8",
         DType::U8 => "|u1",
+        DType::I8 => "|i1",
+        DType::I16 => "<i2",
+        DType::U16 => "<u2",
+        DType::U32 => "<u4",
         DType::Bool => "|b1",
         DType::BF16 => return None,
     })

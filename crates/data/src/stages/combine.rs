@@ -3,6 +3,7 @@
 use crate::builder::Builder;
 use crate::dataset::{Node, expect_lookup, open_flow};
 use crate::flow::{Flow, Lookup, Open, Stage};
+use crate::memory::Counted;
 use crate::{Cardinality, Component, Dataset, Error, Spec};
 use std::sync::Arc;
 
@@ -113,6 +114,10 @@ impl Node for Zip {
 
     fn largest(&self) -> Option<u64> {
         self.inputs.iter().map(|input| input.largest()).sum()
+    }
+
+    fn through_bytes(&self, rows: usize) -> Option<u64> {
+        self.inputs.iter().map(|input| input.through_bytes(rows)).sum()
     }
 
     fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
@@ -292,7 +297,7 @@ impl Lookup for ConcatenateLookup {
         for run in at.chunk_by(|a, b| part(*a) == part(*b)) {
             let input = part(run[0]);
             let start = if input == 0 { 0 } else { self.ends[input - 1] };
-            let run: Vec<u64> = run.iter().map(|i| i - start).collect();
+            let run = Counted::collect(out.account(), run.len(), run.iter().map(|i| i - start))?;
             self.inputs[input].gather(epoch, &run, out)?;
         }
         Ok(())

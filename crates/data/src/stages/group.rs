@@ -5,9 +5,10 @@
 use super::Inlet;
 use crate::builder::Builder;
 use crate::column::{Chunk, Column, dtype};
-use crate::dataset::{Node, expect_lookup, open_flow};
+use crate::dataset::{Node, expect_lookup, n_links, open_flow};
 use crate::flow::{Flow, Lookup, Open, Stage};
-use crate::{Cardinality, Component, Dataset, Error, Place, Spec};
+use crate::memory::Counted;
+use crate::{BatchSizes, Cardinality, Component, Dataset, Error, Place, Spec};
 use plimsoll_tensor::{DType, MAX_RANK, Shape, Tensor};
 use std::sync::Arc;
 
@@ -336,7 +337,9 @@ impl Node for Group {
     fn own_bytes(&self) -> Option<u64> {
         // The elements of a window, held and taken in, and the window, whose size may not be in its shape.
         let element = self.input.largest()?;
-        element.checked_mul(self.rule.span().max(self.rule.shift as u64))?.checked_mul(6)
+        let elements = element.checked_mul(self.rule.span().max(self.rule.shift as u64))?.checked_mul(6)?;
+        // And every link's list of their numbers.
+        elements.checked_add(8 * (n_links(&*self.input) + 1) * self.rule.size as u64)
     }
 
     fn largest(&self) -> Option<u64> {
@@ -344,6 +347,26 @@ impl Node for Group {
             None => self.input.largest()?.checked_mul(self.rule.size as u64),
             Some(_) => self.spec.bytes().map(|n| n as u64),
         }
+    }
+
+    fn through_bytes(&self, rows: usize) -> Option<u64> {
+        let direct = self.rule.is_batch() && self.is_lookup() && self.input.spec().is_fixed();
+        let at_a_time = rows.saturating_mul(self.rule.size).min(Open::ROWS);
+        let input = self.input.through_bytes(at_a_time).filter(|_| direct)?;
+        input.checked_add(8 * at_a_time as u64)
+    }
+
+    fn batch_sizes(&self) -> Option<BatchSizes> {
+        let Rule { size, shift, stride, .. } = *self.rule;
+        let n = self.input.cardinality().known();
+        let most = n.map_or(size, |n| size.min(n as usize));
+        let in_row = shift == size && stride == 1;
+        let last = match n {
+            _ if self.rule.full_only() || self.input.cardinality() == Cardinality::Infinite => Some(size),
+            Some(n) if in_row => Some(n as usize - (n.max(1) as usize - 1) / size * size),
+            _ => None,
+        };
+        Some(BatchSizes { most, last })
     }
 
     fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
@@ -369,21 +392,27 @@ struct GroupLookup {
 
 impl GroupLookup {
     fn slow(&self, epoch: u64, window: u64, out: &mut Builder<'_>) -> Result<(), Error> {
-        let rows: Vec<u64> = self.rule.rows(window, self.input.len()).collect();
+        let rows = Counted::collect(out.account(), self.rule.size, self.rule.rows(window, self.input.len()))?;
         let mut elements = Builder::new(out.account(), &self.rule.component)?;
         self.input.gather(epoch, &rows, &mut elements)?;
         self.rule.append(&elements.finish(), rows[0], out)
     }
 
-    /// Windows that are all full: the input writes where they belong.
-    fn fast(&self, epoch: u64, windows: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
-        let (n, size) = (self.input.len(), self.rule.size);
+    /// Windows that all have `size` elements: the input writes where they belong.
+    fn fast(&self, epoch: u64, windows: &[u64], size: usize, out: &mut Builder<'_>) -> Result<(), Error> {
+        let n = self.input.len();
+        let mut rows = Counted::collect(out.account(), (windows.len() * size).min(Open::ROWS), [])?;
         if !out.ungroup(size) {
             return windows.iter().try_for_each(|w| self.slow(epoch, *w, out));
         }
         let before = out.rows();
-        let rows: Vec<u64> = windows.iter().flat_map(|w| self.rule.rows(*w, n)).collect();
-        let result = rows.chunks(Open::ROWS).try_for_each(|rows| self.input.gather(epoch, rows, out));
+        let mut numbers = windows.iter().flat_map(|w| self.rule.rows(*w, n)).peekable();
+        let mut result = Ok(());
+        while result.is_ok() && numbers.peek().is_some() {
+            rows.clear();
+            result = numbers.by_ref().take(Open::ROWS).try_for_each(|row| rows.push(row));
+            result = result.and_then(|()| self.input.gather(epoch, &rows, out));
+        }
         if result.is_err() {
             out.truncate(before);
         }
@@ -408,10 +437,14 @@ impl Lookup for GroupLookup {
         while let Some(window) = rest.first() {
             let run = rest.iter().position(|w| !is_fast(*w)).unwrap_or(rest.len());
             if run == 0 {
-                self.slow(epoch, *window, out)?;
+                match fixed {
+                    // The last one is shorter, but may be the only one that is wanted.
+                    true => self.fast(epoch, &rest[..1], self.rule.rows(*window, n).count(), out)?,
+                    false => self.slow(epoch, *window, out)?,
+                }
                 rest = &rest[1..];
             } else {
-                self.fast(epoch, &rest[..run], out)?;
+                self.fast(epoch, &rest[..run], self.rule.size, out)?;
                 rest = &rest[run..];
             }
         }

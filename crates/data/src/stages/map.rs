@@ -6,7 +6,7 @@ use crate::column::{Chunk, Row};
 use crate::dataset::{Node, expect_lookup, open_flow};
 use crate::flow::{Lookup, Open, Stage};
 use crate::memory::as_numbers_mut;
-use crate::{Cardinality, Component, Dataset, Error, Kind, Spec};
+use crate::{BatchSizes, Cardinality, Component, Dataset, Error, Kind, Spec};
 use plimsoll_budget::Reservation;
 use plimsoll_tensor::{Element as Number, Shape, TensorType};
 use std::ops::Range;
@@ -341,6 +341,20 @@ impl Node for Map {
         Ok(Box::new(MapStage { input, transform: self.transform.clone(), epoch }))
     }
 
+    fn through_bytes(&self, rows: usize) -> Option<u64> {
+        if self.transform.is_in_place() {
+            return self.input.through_bytes(rows);
+        }
+        let element = self.input.spec().bytes()?;
+        let rows = rows.min(part(PART, element));
+        // What is gathered in several goes grows by moving.
+        self.input.through_bytes(rows)?.checked_add(3 * (rows as u64).checked_mul(element as u64)?)
+    }
+
+    fn batch_sizes(&self) -> Option<BatchSizes> {
+        self.spec.batch_sizes(|| self.input.batch_sizes())
+    }
+
     fn largest(&self) -> Option<u64> {
         match self.transform.is_in_place() {
             true => self.input.largest(),
@@ -351,6 +365,14 @@ impl Node for Map {
     fn transform(&self) -> Option<Arc<dyn Transform>> {
         Some(self.transform.clone())
     }
+}
+
+/// What sources in memory prefer to be asked for at a time.
+const PART: usize = 256 << 10;
+
+/// How many elements have about so many bytes.
+fn part(bytes: usize, element: usize) -> usize {
+    (bytes / element.max(1)).max(1)
 }
 
 struct MapLookup {
@@ -371,10 +393,16 @@ impl Lookup for MapLookup {
             self.transform.change(out, before..out.rows());
             return Ok(());
         }
-        let mut input = Builder::new(out.account(), &self.spec)?;
-        self.input.gather(epoch, at, &mut input)?;
-        let chunk = input.finish();
-        self.transform.apply(&chunk, 0..chunk.rows, &|row| at[row], epoch, out).map_err(|(_, error)| error)
+        // Part by part, so that the input's elements are still in the cache when they are read.
+        let part = self.spec.bytes().map_or(at.len(), |element| part(self.preferred_bytes(), element));
+        for at in at.chunks(part.max(1)) {
+            let mut input = Builder::new(out.account(), &self.spec)?;
+            self.input.gather(epoch, at, &mut input)?;
+            let chunk = input.finish();
+            let result = self.transform.apply(&chunk, 0..chunk.rows, &|row| at[row], epoch, out);
+            result.map_err(|(_, error)| error)?;
+        }
+        Ok(())
     }
 
     fn preferred_bytes(&self) -> usize {

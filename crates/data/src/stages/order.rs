@@ -12,6 +12,7 @@ use crate::flow::{Lookup, Open, Stage};
 use crate::memory::Counted;
 use crate::permutation::{Permutation, below, mix};
 use crate::{Cardinality, Dataset, Error, Spec};
+use plimsoll_budget::{Bytes, Reservation};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -94,11 +95,16 @@ impl Node for Shuffle {
         self.input.is_lookup()
     }
 
+    fn through_bytes(&self, rows: usize) -> Option<u64> {
+        let input = self.input.through_bytes(rows).filter(|_| self.buffer.is_none())?;
+        input.checked_add(8 * rows as u64)
+    }
+
     fn own_bytes(&self) -> Option<u64> {
         let element = self.largest()?;
         let held = if self.is_lookup() { 8 } else { element };
         // Two buffers of numbers where two epochs meet; a buffer of elements grows by moving.
-        held.checked_mul(3 * self.buffer.unwrap_or(0))?.checked_add(3 * element)
+        held.checked_mul(3 * self.buffer.unwrap_or(0))?.checked_add(3 * element + 32)
     }
 
     fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
@@ -175,7 +181,7 @@ impl Lookup for Permuted {
 
     fn gather(&self, epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
         let permutation = self.permutation(epoch);
-        let at: Vec<u64> = at.iter().map(|i| permutation.at(*i)).collect();
+        let at = Counted::collect(out.account(), at.len(), at.iter().map(|i| permutation.at(*i)))?;
         self.input.gather(epoch, &at, out)
     }
 
@@ -192,6 +198,8 @@ struct Numbers {
     next: u64,
     /// The last numbers given, since threads ask for neighbouring places in any order.
     recent: VecDeque<u64>,
+    /// How many of them are kept.
+    kept: Reservation,
 }
 
 impl Numbers {
@@ -204,7 +212,12 @@ impl Numbers {
         for i in 0..first {
             buffer.push(i)?;
         }
-        Ok(Numbers { epoch, draw: Draw { key, given: 0 }, buffer, next: first, recent: VecDeque::new() })
+        // With fewer of them only more may have to be drawn again.
+        let left = open.account.budget().left().unwrap_or(Bytes::MAX).0 / 16 / 8;
+        let kept = (Numbers::RECENT as u64).min(n).min(left).max(1);
+        let recent = VecDeque::with_capacity(kept as usize);
+        let kept = open.account.reserve(Bytes(kept * 8))?;
+        Ok(Numbers { epoch, draw: Draw { key, given: 0 }, buffer, next: first, recent, kept })
     }
 
     /// The number at a place; `None` when that is too long ago.
@@ -220,7 +233,7 @@ impl Numbers {
             } else {
                 self.buffer.truncate(last);
             }
-            if self.recent.len() == Numbers::RECENT {
+            if self.recent.len() as u64 == self.kept.bytes().0 / 8 {
                 self.recent.pop_front();
             }
             self.recent.push_back(number);
@@ -246,12 +259,12 @@ impl Lookup for Buffered {
     }
 
     fn gather(&self, epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
-        let mut numbers = Vec::with_capacity(at.len());
+        let mut numbers = Counted::collect(out.account(), at.len(), [])?;
         let mut draws = self.draws.lock().unwrap_or_else(PoisonError::into_inner);
         for place in at {
             let known = draws.iter_mut().find(|d| d.epoch == epoch);
             if let Some(number) = known.and_then(|draw| draw.at(*place, self.input.len())) {
-                numbers.push(number);
+                numbers.push(number)?;
                 continue;
             }
             draws.retain(|d| d.epoch != epoch);
@@ -259,7 +272,7 @@ impl Lookup for Buffered {
                 draws.pop_front();
             }
             let mut draw = Numbers::new(epoch, self.key.of(epoch), self.buffer, self.input.len(), &self.open)?;
-            numbers.push(draw.at(*place, self.input.len()).expect("the last one drawn is among the recent ones"));
+            numbers.push(draw.at(*place, self.input.len()).expect("the last one drawn is among the recent ones"))?;
             draws.push_back(draw);
         }
         drop(draws);

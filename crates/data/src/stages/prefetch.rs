@@ -4,7 +4,7 @@ use super::Transform;
 use crate::ahead::{Ahead, Lead};
 use crate::dataset::{Node, open_flow};
 use crate::flow::{Lookup, Open, Stage};
-use crate::{Calls, Cardinality, Dataset, Error, Spec};
+use crate::{BatchSizes, Calls, Cardinality, Dataset, Error, Spec};
 use std::sync::Arc;
 
 impl Dataset {
@@ -74,6 +74,10 @@ impl Node for Prefetch {
 
     fn is_lookup(&self) -> bool {
         self.input.is_lookup()
+    }
+
+    fn batch_sizes(&self) -> Option<BatchSizes> {
+        self.input.batch_sizes()
     }
 
     fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {

@@ -3,7 +3,7 @@
 use crate::builder::Builder;
 use crate::dataset::{Node, expect_lookup, open_flow};
 use crate::flow::{Flow, Lookup, Open, Stage};
-use crate::memory::as_bytes;
+use crate::memory::{Counted, as_bytes};
 use crate::{Cardinality, Component, Dataset, Error, Spec};
 use plimsoll_tensor::{DType, Shape};
 use std::sync::Arc;
@@ -149,7 +149,7 @@ impl Lookup for SelectLookup {
         if let Part::Take(_) = self.part {
             return self.input.gather(epoch, at, out);
         }
-        let at: Vec<u64> = at.iter().map(|i| self.part.at(*i)).collect();
+        let at = Counted::collect(out.account(), at.len(), at.iter().map(|i| self.part.at(*i)))?;
         self.input.gather(epoch, &at, out)
     }
 
@@ -287,7 +287,7 @@ impl Lookup for RepeatLookup {
         let n = self.input.len();
         for run in at.chunk_by(|a, b| a / n == b / n) {
             let round = run[0] / n;
-            let run: Vec<u64> = run.iter().map(|i| i % n).collect();
+            let run = Counted::collect(out.account(), run.len(), run.iter().map(|i| i % n))?;
             self.input.gather(round_epoch(epoch, round, self.times), &run, out)?;
         }
         Ok(())

@@ -53,7 +53,7 @@ pub fn random(dtype: DType, shape: &[usize], salt: u64) -> Tensor {
         let u = (z >> 40) as f64 / (1u64 << 24) as f64;
         match dtype {
             DType::Bool => (u > 0.5) as u8 as f64,
-            DType::U8 => (u * 10.0).floor(),
+            DType::U8 | DType::U16 | DType::U32 => (u * 10.0).floor(),
             d if !d.is_float() => (u * 20.0).floor() - 10.0,
             _ => (0.1 + 0.9 * (2.0 * u - 1.0).abs()).copysign(2.0 * u - 1.0),
         }

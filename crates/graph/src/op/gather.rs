@@ -79,6 +79,22 @@ macro_rules! match_any {
                 type $T = u8;
                 $body
             }
+            DType::I8 => {
+                type $T = i8;
+                $body
+            }
+            DType::I16 => {
+                type $T = i16;
+                $body
+            }
+            DType::U16 => {
+                type $T = u16;
+                $body
+            }
+            DType::U32 => {
+                type $T = u32;
+                $body
+            }
             DType::Bool => {
                 type $T = bool;
                 $body

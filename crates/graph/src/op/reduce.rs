@@ -124,7 +124,9 @@ impl Reduce {
 
     /// The type the kernel computes in.
     fn computes_in(dtype: DType) -> DType {
-        if dtype == DType::F64 || dtype == DType::I64 || dtype == DType::I32 { DType::F64 } else { DType::F32 }
+        // Sums of whole numbers of more than a byte soon outgrow what f32 holds exactly.
+        let wide = dtype == DType::F64 || (!dtype.is_float() && dtype.size() > 1);
+        if wide { DType::F64 } else { DType::F32 }
     }
 
     /// Elements of the workspace: a widened copy for other types than f32 and f64, chunks' partial results, and the
@@ -189,6 +191,10 @@ fn widen<T: Float>(io: &Io<'_>, to: &mut [T]) {
         DType::I32 => each(io.input::<i32>(0), to),
         DType::I64 => each(io.input::<i64>(0), to),
         DType::U8 => each(io.input::<u8>(0), to),
+        DType::I8 => each(io.input::<i8>(0), to),
+        DType::I16 => each(io.input::<i16>(0), to),
+        DType::U16 => each(io.input::<u16>(0), to),
+        DType::U32 => each(io.input::<u32>(0), to),
         DType::Bool => each(io.input::<bool>(0), to),
     }
 }
@@ -209,6 +215,10 @@ fn store<T: Float>(io: &Io<'_>, from: &[T]) {
         DType::I32 => each::<i32, T>(io, from),
         DType::I64 => each::<i64, T>(io, from),
         DType::U8 => each::<u8, T>(io, from),
+        DType::I8 => each::<i8, T>(io, from),
+        DType::I16 => each::<i16, T>(io, from),
+        DType::U16 => each::<u16, T>(io, from),
+        DType::U32 => each::<u32, T>(io, from),
         DType::Bool => each::<bool, T>(io, from),
     }
 }

@@ -394,6 +394,10 @@ impl Comparable for f64 {}
 impl Comparable for i32 {}
 impl Comparable for i64 {}
 impl Comparable for u8 {}
+impl Comparable for i8 {}
+impl Comparable for i16 {}
+impl Comparable for u16 {}
+impl Comparable for u32 {}
 
 /// Wrapping integer arithmetic with defined results for division by zero.
 trait Integer: Comparable {
@@ -448,7 +452,7 @@ macro_rules! integer {
     )*};
 }
 
-integer!(i32, i64, u8);
+integer!(i32, i64, u8, i8, i16, u16, u32);
 
 /// `y = f(x)` for `len` elements of type `dtype`.
 ///
@@ -465,6 +469,10 @@ pub unsafe fn unary(f: Unary, dtype: DType, x: *const u8, y: *mut u8, len: usize
                 DType::I32 => map(slice::<i32>(x, len), y, |v| test(v as f64)),
                 DType::I64 => map(slice::<i64>(x, len), y, |v| test(v as f64)),
                 DType::U8 | DType::Bool => map(slice::<u8>(x, len), y, |v| test(v as f64)),
+                DType::I8 => map(slice::<i8>(x, len), y, |v| test(v as f64)),
+                DType::I16 => map(slice::<i16>(x, len), y, |v| test(v as f64)),
+                DType::U16 => map(slice::<u16>(x, len), y, |v| test(v as f64)),
+                DType::U32 => map(slice::<u32>(x, len), y, |v| test(v as f64)),
                 _ => map(slice::<f32>(x, len), y, |v| test(v as f64)),
             };
         }
@@ -481,6 +489,10 @@ pub unsafe fn unary(f: Unary, dtype: DType, x: *const u8, y: *mut u8, len: usize
                 _ => v,
             }),
             DType::U8 | DType::Bool => map(slice::<u8>(x, len), slice_mut(y, len), |v| f.eval(v as f64) as u8),
+            DType::I8 => map(slice::<i8>(x, len), slice_mut(y, len), |v| f.eval(v as f64) as i8),
+            DType::I16 => map(slice::<i16>(x, len), slice_mut(y, len), |v| f.eval(v as f64) as i16),
+            DType::U16 => map(slice::<u16>(x, len), slice_mut(y, len), |v| f.eval(v as f64) as u16),
+            DType::U32 => map(slice::<u32>(x, len), slice_mut(y, len), |v| f.eval(v as f64) as u32),
         }
     }
 }
@@ -500,6 +512,10 @@ pub unsafe fn binary(f: Binary, dtype: DType, a: *const u8, b: *const u8, y: *mu
                 DType::I32 => compare::<i32>(f, slice(a, len), slice(b, len), y),
                 DType::I64 => compare::<i64>(f, slice(a, len), slice(b, len), y),
                 DType::U8 | DType::Bool => compare::<u8>(f, slice(a, len), slice(b, len), y),
+                DType::I8 => compare::<i8>(f, slice(a, len), slice(b, len), y),
+                DType::I16 => compare::<i16>(f, slice(a, len), slice(b, len), y),
+                DType::U16 => compare::<u16>(f, slice(a, len), slice(b, len), y),
+                DType::U32 => compare::<u32>(f, slice(a, len), slice(b, len), y),
             };
         }
         match dtype {
@@ -510,6 +526,10 @@ pub unsafe fn binary(f: Binary, dtype: DType, a: *const u8, b: *const u8, y: *mu
             DType::I32 => binary_integer::<i32>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
             DType::I64 => binary_integer::<i64>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
             DType::U8 | DType::Bool => binary_integer::<u8>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
+            DType::I8 => binary_integer::<i8>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
+            DType::I16 => binary_integer::<i16>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
+            DType::U16 => binary_integer::<u16>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
+            DType::U32 => binary_integer::<u32>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
         }
     }
 }
@@ -524,6 +544,7 @@ pub unsafe fn select(dtype: DType, c: *const u8, a: *const u8, b: *const u8, y: 
         match register_size(dtype) {
             8 => select_words::<u64>(slice(c, len), slice(a, len), slice(b, len), slice_mut(y, len)),
             4 => select_words::<u32>(slice(c, len), slice(a, len), slice(b, len), slice_mut(y, len)),
+            2 => select_words::<u16>(slice(c, len), slice(a, len), slice(b, len), slice_mut(y, len)),
             _ => select_words::<u8>(slice(c, len), slice(a, len), slice(b, len), slice_mut(y, len)),
         }
     }
@@ -551,6 +572,10 @@ pub unsafe fn cast(from: DType, to: DType, x: *const u8, y: *mut u8, len: usize)
                 DType::F64 => cast_from::<f64>(b, x, y, len),
                 DType::I32 => cast_from::<i32>(b, x, y, len),
                 DType::I64 => cast_from::<i64>(b, x, y, len),
+                DType::I8 => cast_from::<i8>(b, x, y, len),
+                DType::I16 => cast_from::<i16>(b, x, y, len),
+                DType::U16 => cast_from::<u16>(b, x, y, len),
+                DType::U32 => cast_from::<u32>(b, x, y, len),
                 _ => cast_from::<u8>(b, x, y, len),
             },
         }
@@ -567,6 +592,10 @@ unsafe fn cast_from<A: Element>(to: DType, x: *const u8, y: *mut u8, len: usize)
             DType::I32 => map(x, slice_mut(y, len), |v| v.to_f64() as i32),
             DType::I64 => map(x, slice_mut(y, len), |v| v.to_f64() as i64),
             DType::Bool => map(x, slice_mut(y, len), |v| (v.to_f64() != 0.0) as u8),
+            DType::I8 => map(x, slice_mut(y, len), |v| v.to_f64() as i8),
+            DType::I16 => map(x, slice_mut(y, len), |v| v.to_f64() as i16),
+            DType::U16 => map(x, slice_mut(y, len), |v| v.to_f64() as u16),
+            DType::U32 => map(x, slice_mut(y, len), |v| v.to_f64() as u32),
             _ => map(x, slice_mut(y, len), |v| v.to_f64() as u8),
         }
     }
@@ -585,6 +614,10 @@ pub unsafe fn fill(dtype: DType, value: f64, y: *mut u8, len: usize) {
             DType::I32 => slice_mut::<i32>(y, len).fill(value as i32),
             DType::I64 => slice_mut::<i64>(y, len).fill(value as i64),
             DType::Bool => slice_mut::<u8>(y, len).fill((value != 0.0) as u8),
+            DType::I8 => slice_mut::<i8>(y, len).fill(value as i8),
+            DType::I16 => slice_mut::<i16>(y, len).fill(value as i16),
+            DType::U16 => slice_mut::<u16>(y, len).fill(value as u16),
+            DType::U32 => slice_mut::<u32>(y, len).fill(value as u32),
             _ => slice_mut::<u8>(y, len).fill(value as u8),
         }
     }
@@ -604,6 +637,10 @@ pub unsafe fn index(dtype: DType, inner: usize, size: usize, y: *mut u8, start: 
             DType::I32 => slice_mut::<i32>(y, len).iter_mut().enumerate().for_each(|(i, y)| *y = at(i) as i32),
             DType::I64 => slice_mut::<i64>(y, len).iter_mut().enumerate().for_each(|(i, y)| *y = at(i) as i64),
             DType::Bool => slice_mut::<u8>(y, len).iter_mut().enumerate().for_each(|(i, y)| *y = (at(i) != 0) as u8),
+            DType::I8 => slice_mut::<i8>(y, len).iter_mut().enumerate().for_each(|(i, y)| *y = at(i) as i8),
+            DType::I16 => slice_mut::<i16>(y, len).iter_mut().enumerate().for_each(|(i, y)| *y = at(i) as i16),
+            DType::U16 => slice_mut::<u16>(y, len).iter_mut().enumerate().for_each(|(i, y)| *y = at(i) as u16),
+            DType::U32 => slice_mut::<u32>(y, len).iter_mut().enumerate().for_each(|(i, y)| *y = at(i) as u32),
             _ => slice_mut::<u8>(y, len).iter_mut().enumerate().for_each(|(i, y)| *y = at(i) as u8),
         }
     }
@@ -628,6 +665,10 @@ pub fn rounded(dtype: DType, value: f64) -> f64 {
         DType::I32 => value as i32 as f64,
         DType::I64 => value as i64 as f64,
         DType::U8 => value as u8 as f64,
+        DType::I8 => value as i8 as f64,
+        DType::I16 => value as i16 as f64,
+        DType::U16 => value as u16 as f64,
+        DType::U32 => value as u32 as f64,
         DType::Bool => (value != 0.0) as u8 as f64,
     }
 }

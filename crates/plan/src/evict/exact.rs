@@ -1,119 +1,231 @@
-//! The best run of a problem so small that all states can be looked at: a shortest path over what has run and what is in memory.
+//! The best run of a small problem: a shortest path over what has run and what is in memory.
+//!
+//! Units leave as late as they can, just before a task that needs their room, and never more of them than it takes: any run can be
+//! turned into one like that, so that nothing is lost by looking at no others. What has to run yet at least says which states are worth
+//! going on from (A*).
 
 use super::problem::{Problem, Start};
 use super::simulate::{Event, Run};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
-/// The most states that are looked at.
-const STATES: usize = 1 << 17;
+/// Units are bits of a number.
+const MOST_UNITS: usize = 64;
 
-/// One way to come to a state.
+/// What a search came to.
+pub(super) enum Outcome {
+    /// The best run there is.
+    Best(Run),
+    /// There is none that takes less time than was asked for.
+    Nothing,
+    /// The work allowed did not suffice.
+    Unknown,
+}
+
+/// Whether a problem is small enough to be tried. Transfers, which go on beside the tasks, are no part of this.
+pub(super) fn is_small(problem: &Problem) -> bool {
+    let in_file = problem.spill || problem.units.iter().any(|u| u.slot.is_some() || u.start == Start::File);
+    !in_file && problem.units.len() <= MOST_UNITS
+}
+
+/// The best run that takes less than `below` seconds, if `allowed` work suffices to find it; with the work that was done.
+pub(super) fn best_run(problem: &Problem, limit: u64, below: f64, allowed: u64) -> (Outcome, u64) {
+    let mut search = Search::new(problem, limit, below, allowed);
+    let outcome = search.run();
+    (outcome, search.work)
+}
+
+/// What has run for the first time, what is in memory, and how it came to that.
 #[derive(Clone, Copy)]
-struct Step {
+struct State {
+    next: u32,
+    memory: u64,
     seconds: f64,
     from: u32,
-    /// What ran; `None` when a unit was dropped.
-    task: Option<u32>,
+    task: u32,
 }
 
-/// The states: the next task in bits above those of the units in memory.
-struct Paths {
-    known: Vec<Step>,
-    /// Seconds as bits, which are in the order of the numbers when these are not negative.
-    queue: BinaryHeap<Reverse<(u64, usize)>>,
+struct Search<'a> {
+    problem: &'a Problem,
+    limit: u64,
+    below: f64,
+    allowed: u64,
+    work: u64,
+    /// By task: what it reads, what it makes.
+    inputs: Vec<u64>,
+    outputs: Vec<u64>,
+    /// By the number of tasks that have run: seconds of those that have not, and what can still be of use.
+    rest: Vec<f64>,
+    useful: Vec<u64>,
+    states: Vec<State>,
+    known: HashMap<(u32, u64), u32>,
+    /// Seconds with those of the rest, as bits, which are in the order of the numbers when these are not negative; of equal ones the
+    /// state that has come furthest first.
+    queue: BinaryHeap<(Reverse<u64>, u32, Reverse<u32>)>,
 }
 
-impl Paths {
-    fn reach(&mut self, state: usize, step: Step) {
-        if step.seconds < self.known[state].seconds {
-            self.known[state] = step;
-            self.queue.push(Reverse((step.seconds.to_bits(), state)));
+fn mask(units: &[usize]) -> u64 {
+    units.iter().fold(0, |mask, u| mask | 1u64 << u)
+}
+
+fn each_bit(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
+        mask &= mask - 1;
+        Some(bit)
+    })
+}
+
+impl<'a> Search<'a> {
+    fn new(problem: &'a Problem, limit: u64, below: f64, allowed: u64) -> Search<'a> {
+        let n = problem.tasks.len();
+        let inputs: Vec<u64> = problem.tasks.iter().map(|t| mask(&t.inputs)).collect();
+        let outputs: Vec<u64> = problem.tasks.iter().map(|t| mask(&t.outputs)).collect();
+        let (mut rest, mut useful) = (vec![0.0; n + 1], vec![0; n + 1]);
+        for next in (0..n).rev() {
+            rest[next] = rest[next + 1] + problem.tasks[next].seconds;
+        }
+        for next in 0..=n {
+            let mut of_use = inputs[next..].iter().fold(0, |all, inputs| all | inputs);
+            for task in (0..next).rev().filter(|_| problem.recompute) {
+                if problem.tasks[task].is_repeatable(next) && outputs[task] & of_use != 0 {
+                    of_use |= inputs[task];
+                }
+            }
+            useful[next] = of_use;
+        }
+        Search {
+            problem,
+            limit,
+            below,
+            allowed,
+            work: n as u64,
+            inputs,
+            outputs,
+            rest,
+            useful,
+            states: Vec::new(),
+            known: HashMap::new(),
+            queue: BinaryHeap::new(),
         }
     }
-}
 
-/// Whether a problem is small enough. Transfers, which go on beside the tasks, are no part of this.
-pub(super) fn is_small(problem: &Problem) -> bool {
-    let n = problem.units.len();
-    let in_file = problem.spill || problem.units.iter().any(|u| u.slot.is_some() || u.start == Start::File);
-    !in_file && n < 17 && (problem.tasks.len() + 1) << n <= STATES
-}
+    fn bytes(&self, units: u64) -> u64 {
+        each_bit(units).map(|u| self.problem.units[u].bytes).sum()
+    }
 
-/// The best run of a small problem, or `None` when there is none; with the work that was done.
-pub(super) fn best_run(problem: &Problem, limit: u64) -> (Option<Run>, u64) {
-    let n = problem.units.len();
-    let n_tasks = problem.tasks.len();
-    let mask = |units: &[usize]| units.iter().fold(0, |mask, u| mask | 1usize << u);
-    let mut bytes = vec![0u64; 1 << n];
-    for units in 1..1usize << n {
-        let lowest = units.trailing_zeros() as usize;
-        bytes[units] = bytes[units & (units - 1)] + problem.units[lowest].bytes;
+    fn reach(&mut self, state: State) {
+        let state = State { memory: state.memory & self.useful[state.next as usize], ..state };
+        let least = state.seconds + self.rest[state.next as usize];
+        self.work += 1;
+        if least >= self.below {
+            return;
+        }
+        let at = *self.known.entry((state.next, state.memory)).or_insert(self.states.len() as u32);
+        match self.states.get_mut(at as usize) {
+            Some(known) if known.seconds <= state.seconds => return,
+            Some(known) => *known = state,
+            None => self.states.push(state),
+        }
+        self.queue.push((Reverse(least.to_bits()), state.next, Reverse(at)));
     }
-    let given: Vec<usize> = (0..n).filter(|&u| problem.units[u].start == Start::Memory).collect();
-    let unknown = Step { seconds: f64::INFINITY, from: 0, task: None };
-    let mut paths = Paths { known: vec![unknown; (n_tasks + 1) << n], queue: BinaryHeap::new() };
-    if bytes[mask(&given)] > limit {
-        return (None, 1);
-    }
-    paths.reach(mask(&given), Step { seconds: 0.0, ..unknown });
-    let mut work = 1 << n;
-    while let Some(Reverse((seconds, state))) = paths.queue.pop() {
-        let (next, memory) = (state >> n, state & ((1 << n) - 1));
-        let seconds = f64::from_bits(seconds);
-        if seconds > paths.known[state].seconds {
-            continue;
+
+    fn run(&mut self) -> Outcome {
+        let n_tasks = self.problem.tasks.len();
+        let given = (0..self.problem.units.len()).filter(|&u| self.problem.units[u].start == Start::Memory);
+        let given = mask(&given.collect::<Vec<_>>());
+        if self.bytes(given) > self.limit {
+            return Outcome::Nothing;
         }
-        if next == n_tasks {
-            return (Some(retrace(&paths.known, state, seconds)), work);
-        }
-        work += (n + n_tasks) as u64;
-        for unit in (0..n).filter(|u| memory >> u & 1 == 1) {
-            paths.reach(state & !(1 << unit), Step { seconds, from: state as u32, task: None });
-        }
-        for task in 0..=next {
-            let t = &problem.tasks[task];
-            let may = task == next || problem.recompute && t.is_repeatable(next);
-            if !may || mask(&t.inputs) & !memory != 0 {
+        self.reach(State { next: 0, memory: given, seconds: 0.0, from: u32::MAX, task: 0 });
+        while let Some((Reverse(least), _, Reverse(at))) = self.queue.pop() {
+            let state = self.states[at as usize];
+            let next = state.next as usize;
+            if f64::from_bits(least) > state.seconds + self.rest[next] {
                 continue;
             }
-            let step = Step { seconds: seconds + t.seconds, from: state as u32, task: Some(task as u32) };
-            // Each set of inputs that die here: outputs may be written over them.
-            let overwritable: Vec<usize> = t.overwrites.iter().map(|&(from, _)| from).collect();
-            let dying = mask(&overwritable);
-            let mut dead = dying;
-            loop {
-                let mut taken = mask(&t.outputs) & memory;
-                let mut saved = 0;
-                let mut over = 0;
-                for &(from, to) in &t.overwrites {
-                    if dead >> from & 1 == 1 && over >> from & 1 == 0 && taken >> to & 1 == 0 {
-                        (over, taken) = (over | 1 << from, taken | 1 << to);
-                        saved += problem.units[from].bytes;
-                    }
+            if next == n_tasks {
+                return Outcome::Best(self.retrace(at));
+            }
+            self.work += n_tasks as u64 / 4;
+            for task in 0..=next {
+                let again = self.problem.recompute
+                    && self.problem.tasks[task].is_repeatable(next)
+                    && self.outputs[task] & self.useful[next] & !state.memory != 0;
+                if (task == next || again) && self.inputs[task] & !state.memory == 0 {
+                    self.run_task(task, at, &state);
                 }
-                let after = memory | mask(&t.outputs);
-                if over == dead && bytes[after] + t.workspace - saved <= limit {
-                    paths.reach((next + usize::from(task == next)) << n | after & !dead, step);
-                }
-                if dead == 0 {
-                    break;
-                }
-                dead = (dead - 1) & dying;
+            }
+            if self.work > self.allowed {
+                return Outcome::Unknown;
             }
         }
+        Outcome::Nothing
     }
-    (None, work)
-}
 
-fn retrace(known: &[Step], mut state: usize, seconds: f64) -> Run {
-    let mut events = Vec::new();
-    while known[state].seconds > 0.0 || known[state].task.is_some() {
-        if let Some(task) = known[state].task {
-            events.push(Event::Run(task as usize));
+    /// All ways to run a task: which of the inputs that it may write over die here, and which units leave before.
+    fn run_task(&mut self, task: usize, at: u32, state: &State) {
+        let t = &self.problem.tasks[task];
+        let next = state.next + u32::from(task == state.next as usize);
+        let step = State { next, memory: 0, seconds: state.seconds + t.seconds, from: at, task: task as u32 };
+        let dying = t.overwrites.iter().fold(0, |mask, (from, _)| mask | 1u64 << from);
+        let held = self.bytes(state.memory | self.outputs[task]) + t.workspace;
+        let mut dead = dying;
+        loop {
+            let mut taken = self.outputs[task] & state.memory;
+            let (mut saved, mut over) = (0, 0u64);
+            for &(from, to) in &t.overwrites {
+                if dead >> from & 1 == 1 && over >> from & 1 == 0 && taken >> to & 1 == 0 {
+                    (over, taken) = (over | 1 << from, taken | 1 << to);
+                    saved += self.problem.units[from].bytes;
+                }
+            }
+            if over == dead {
+                let kept = self.inputs[task] | self.outputs[task];
+                let step = State { memory: (state.memory | kept) & !dead, ..step };
+                let sizes: Vec<(usize, u64)> =
+                    each_bit(state.memory & !kept).map(|u| (u, self.problem.units[u].bytes)).collect();
+                let left: u64 = sizes.iter().map(|s| s.1).sum();
+                self.make_room(&sizes, (held - saved).saturating_sub(self.limit), left, u64::MAX, step);
+            }
+            if dead == 0 {
+                break;
+            }
+            dead = (dead - 1) & dying;
         }
-        state = known[state].from as usize;
     }
-    events.reverse();
-    Run { events, seconds, score: seconds }
+
+    /// All sets of these units that free so many bytes, none of which could stay.
+    fn make_room(&mut self, units: &[(usize, u64)], needed: u64, left: u64, least: u64, step: State) {
+        self.work += 1;
+        if needed == 0 {
+            self.reach(step);
+            return;
+        }
+        let Some((&(unit, bytes), rest)) = units.split_first().filter(|_| left >= needed && self.work <= self.allowed)
+        else {
+            return;
+        };
+        let least_of = least.min(bytes);
+        // With it, more may leave than is needed, but less than the smallest of those that leave.
+        if bytes >= needed && bytes - needed >= least_of {
+            self.make_room(rest, needed, left - bytes, least, step);
+            return;
+        }
+        let without = State { memory: step.memory & !(1 << unit), ..step };
+        self.make_room(rest, needed.saturating_sub(bytes), left - bytes, least_of, without);
+        self.make_room(rest, needed, left - bytes, least, step);
+    }
+
+    fn retrace(&self, at: u32) -> Run {
+        let mut state = &self.states[at as usize];
+        let seconds = state.seconds;
+        let mut events = Vec::new();
+        while state.from != u32::MAX {
+            events.push(Event::Run(state.task as usize));
+            state = &self.states[state.from as usize];
+        }
+        events.reverse();
+        Run { events, seconds, score: seconds }
+    }
 }

@@ -1,8 +1,9 @@
 //! The search for the cheapest run: fixed settings, then keys of single units varied at random.
 
+use super::exact::{self, Outcome};
 use super::problem::Problem;
 use super::simulate::{Bounds, Run, Setting, simulate};
-use super::{Effort, chain, exact};
+use super::{Effort, chain};
 
 /// Powers of cost, bytes and distance.
 const POWERS: [(f64, f64, f64); 11] = [
@@ -46,6 +47,10 @@ struct Way {
     part: f64,
     run: Run,
 }
+
+/// How hard to look for the best run of a small problem, at least: also where the first run that is found would do, to know whether
+/// there is one.
+const EXACT: u64 = 2_000_000;
 
 /// Settings that are tried where the first run that is found will do.
 const QUICK_SETTINGS: usize = 6;
@@ -99,9 +104,11 @@ impl<'a> Search<'a> {
             self.climb(limit, bound, allowed);
         }
         if exact::is_small(self.problem) && !done(self) {
-            let (run, work) = exact::best_run(self.problem, limit);
+            let (outcome, work) = exact::best_run(self.problem, limit, self.best(), allowed.max(EXACT));
             self.work += work;
-            return run;
+            if let Outcome::Best(run) = outcome {
+                return Some(run);
+            }
         }
         self.pool.first().map(|way| way.run.clone())
     }

@@ -2,7 +2,7 @@
 
 use plimsoll::Error;
 use plimsoll::callbacks::{Callback, Training};
-use plimsoll::data::Rows;
+use plimsoll::data::Dataset;
 use plimsoll::trainer::{Fit, Techniques, Trainer};
 use plimsoll_budget::{Bytes, measure};
 use std::ops::ControlFlow;
@@ -97,13 +97,14 @@ impl Measure {
         }
     }
 
-    /// Trains: a warm-up, then blocks of steps; prints what it took.
-    pub fn run(&self, mut trainer: Trainer, data: &dyn Rows, batch: usize) -> Result<(), Error> {
+    /// Trains on batches: a warm-up, then blocks of steps; prints what it took.
+    pub fn run(&self, mut trainer: Trainer, data: &Dataset) -> Result<(), Error> {
+        let batch = data.batch_sizes()?.map_or(1, |sizes| sizes.most);
         if let Some(threads) = self.threads {
             trainer = trainer.threads(threads);
         }
         if self.profile {
-            print!("{}", trainer.profile(data, batch, self.steps * self.repeats)?);
+            print!("{}", trainer.profile(data, None, self.steps * self.repeats)?);
             return Ok(());
         }
         trainer = trainer.techniques(self.techniques);
@@ -113,12 +114,14 @@ impl Measure {
         let wanted = self.warm_up + self.steps * self.repeats;
         let mut clock =
             Clock { times: Vec::with_capacity(wanted + 1), losses: Vec::with_capacity(wanted), wanted, anon: 0.0 };
-        let epochs = (wanted * batch).div_ceil(data.len()).max(1);
         let start = Instant::now();
-        if let Err(error) = trainer.fit(data, Fit::epochs(epochs).batch_size(batch).in_order().callback(&mut clock)) {
-            eprintln!("{error}");
-            std::process::exit(if matches!(error, Error::WouldNotFit(_)) { 3 } else { 1 });
-        }
+        let history = match trainer.fit(data, Fit::epochs(1).steps_per_epoch(wanted).callback(&mut clock)) {
+            Ok(history) => history,
+            Err(error) => {
+                eprintln!("{error}");
+                std::process::exit(if matches!(error, Error::WouldNotFit(_)) { 3 } else { 1 });
+            }
+        };
         let planning = clock.times[0] - start;
         let plan = trainer.planned()[0];
         let (state, arena, live) = (plan.state.bytes(), plan.arena_bytes, plan.live_bytes);
@@ -177,6 +180,7 @@ impl Measure {
             Bytes(plan.state.file_bytes())
         );
         println!("loss     {}", losses.join(" "));
+        println!("input    {}", history.input);
         println!("memory   {peak:.1} MiB resident at the peak, {anon:.1} MiB of it anonymous");
         Ok(())
     }

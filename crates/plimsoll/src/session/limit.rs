@@ -66,6 +66,18 @@ const ENTRIES: u64 = 512;
 /// Address space that a thread takes without touching it: its stack, and its part of the allocator.
 const ADDRESSES_OF_A_THREAD: Bytes = Bytes(STACK_BYTES as u64 + (64 << 20));
 
+/// The account of input pipelines.
+pub(crate) const INPUT: &str = "input";
+
+/// What is kept besides steps and states.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Besides {
+    /// Predictions, and copies of weights.
+    pub results: Bytes,
+    /// The least with which the input pipelines can work.
+    pub input: Bytes,
+}
+
 /// The parts of a limit that are taken before states and arena get any.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fixed {
@@ -77,6 +89,8 @@ pub struct Fixed {
     pub runtime: Bytes,
     /// Predictions, and copies of weights that callbacks keep.
     pub results: Bytes,
+    /// The least with which the input pipelines can work.
+    pub input: Bytes,
     /// What others hold in the same budget.
     pub others: Bytes,
     /// What planning takes, before there are states and an arena: not in the sum, but a limit must have room for it.
@@ -88,7 +102,7 @@ pub struct Fixed {
 impl Fixed {
     /// The sum.
     pub fn total(&self) -> Bytes {
-        self.process + self.library + self.runtime + self.results + self.others
+        self.process + self.library + self.runtime + self.results + self.input + self.others
     }
 
     /// What is left for states and arena under a limit, in whole [`GRAIN`]s.
@@ -125,9 +139,9 @@ fn with_tables(bytes: Bytes) -> Bytes {
 
 impl fmt::Display for Fixed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fixed { process, library, runtime, results, others, .. } = self;
+        let Fixed { process, library, runtime, results, input, others, .. } = self;
         write!(f, "the process so far {process}, matrix products {library}, runtime {runtime}")?;
-        for (what, bytes) in [("results", results), ("others in this budget", others)] {
+        for (what, bytes) in [("results", results), ("input pipelines", input), ("others in this budget", others)] {
             if *bytes > Bytes::ZERO {
                 write!(f, ", {what} {bytes}")?;
             }
@@ -331,8 +345,8 @@ impl Terms {
 
     /// The limit and what of it is taken, with the arena of earlier steps given back.
     ///
-    /// `engine` is what runs them, if it is there already; `results` is what is kept besides.
-    pub(crate) fn room(&mut self, graphs: &[Graph], engine: Option<&Engine>, results: Bytes) -> Result<Room, Error> {
+    /// `engine` is what runs them, if it is there already; `besides` is what is kept besides.
+    pub(crate) fn room(&mut self, graphs: &[Graph], engine: Option<&Engine>, besides: Besides) -> Result<Room, Error> {
         let limits = self.limits()?;
         let limit = limits.limit;
         if !self.shared_budget {
@@ -353,7 +367,10 @@ impl Terms {
         let packing = graphs.iter().map(Graph::packing).fold(Packing::NONE, Packing::max);
         let library = Bytes::from(packing.bytes(self.threads)).max(engine.map_or(Bytes::ZERO, |e| e.library_bytes()));
         let own = engine.map_or(Bytes::ZERO, |e| e.bytes() + e.library_bytes());
-        let others = self.budget.held().saturating_sub(process).saturating_sub(own);
+        // Pipelines that are open hold more than the least, if there is more; they are counted once.
+        let open = self.budget.account(INPUT).held();
+        let (results, input) = (besides.results, besides.input.max(open));
+        let others = self.budget.held().saturating_sub(process).saturating_sub(own).saturating_sub(open);
         let n_nodes: usize = graphs.iter().map(|g| g.nodes().count()).sum();
         let threads = self.threads as u64;
         let n_cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
@@ -366,15 +383,15 @@ impl Terms {
         let of_nodes = |each: Bytes| HEAP + Bytes(each.0 * n_nodes as u64);
         let planning = of_nodes(PLANNING_OF_A_NODE);
         let search = of_nodes(if self.techniques.split { SPLIT_SEARCH_OF_A_NODE } else { SEARCH_OF_A_NODE });
-        let fixed = Fixed { process, library, runtime, results, others, planning, search };
+        let fixed = Fixed { process, library, runtime, results, input, others, planning, search };
         Ok(Room { limits, limit, fixed, files })
     }
 
     /// Reserves the memory of results and copies that are to be kept, if it can be.
-    pub(crate) fn keep(&mut self, bytes: Bytes) -> bool {
+    pub(crate) fn keep(&mut self, besides: Besides) -> bool {
         self.results = None;
-        self.results = self.budget.account("results").reserve(bytes).ok();
-        self.results.is_some()
+        self.results = self.budget.account("results").reserve(besides.results).ok();
+        self.results.is_some() && self.budget.left().is_none_or(|left| left >= besides.input)
     }
 
     /// Reserves what these plans take besides states, arena and library, once it is known that the memory is there.
@@ -416,7 +433,9 @@ impl Terms {
 
     /// Compares what the process holds with what was planned, after an epoch. Gives a warning when something else grew.
     pub(crate) fn watch_memory(&mut self, epoch: usize) -> Result<Option<String>, Error> {
-        let planned = self.budget.held();
+        // What pipelines gave back may still lie in the heap.
+        let input = self.budget.account(INPUT);
+        let planned = self.budget.held() + input.peak().saturating_sub(input.held());
         let (Some(line), Ok(usage)) = (&mut self.line, measure::usage()) else { return Ok(None) };
         let measured = usage.anonymous + line.files;
         let before = std::mem::replace(&mut line.measured, measured);
@@ -443,7 +462,7 @@ impl Terms {
 fn unreserved(budget: &Budget, files: Bytes, anonymous: Bytes) -> Bytes {
     let held = |name: &str| budget.account(name).held();
     let most = anonymous.saturating_sub(held("state") + held("arena") + held("tensors"));
-    let least = most.saturating_sub(held("gemm") + held("runtime") + held("results") + held("spill"));
+    let least = most.saturating_sub(held("gemm") + held("runtime") + held("results") + held("spill") + held(INPUT));
     held("process").saturating_sub(files).clamp(least, most)
 }
 

@@ -9,7 +9,7 @@ mod limit;
 mod programs;
 
 pub use choose::{Kept, Techniques};
-pub(crate) use limit::Room;
+pub(crate) use limit::{Besides, INPUT, Room};
 pub use limit::{Fixed, HostTooSmall, MemoryGrew, WouldNotFit};
 pub use programs::Session;
 

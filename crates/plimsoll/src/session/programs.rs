@@ -1,7 +1,7 @@
 //! Programs that come and go: graphs compiled while others are there already, in one arena, over states that come and go too.
 
 use super::limit::HEAP_OF_A_NODE;
-use super::{Kept, Terms};
+use super::{Besides, Kept, Terms};
 use crate::error::Error;
 use plimsoll_budget::{Bytes, Reservation};
 use plimsoll_exec::{ArenaError, Engine, ExecError, ProgramId, Settings};
@@ -129,7 +129,7 @@ impl Session {
     /// # Errors
     /// When there is no memory for it, or such a state exists.
     pub fn add_state(&mut self, name: &str, ty: TensorType) -> Result<(), Error> {
-        self.left = None;
+        self.left = self.left.map(|(at, left)| (at, left.saturating_sub(Bytes::from(ty.bytes()))));
         Ok(self.engine.add_state(name, ty)?)
     }
 
@@ -188,7 +188,7 @@ impl Session {
         }
         let graphs = std::slice::from_ref(graph);
         self.plans.resize(Bytes::ZERO).map_err(over)?;
-        let mut room = self.terms.room(graphs, Some(&self.engine), Bytes::ZERO)?;
+        let mut room = self.terms.room(graphs, Some(&self.engine), Besides::default())?;
         let Some(limit) = room.limit else { return Ok(plain) };
         // The planner sees the program's states; what counts are those of the session. Memory of the caller's counts elsewhere.
         let (own, all) = (Bytes(layout.bytes()), self.engine.states_bytes());

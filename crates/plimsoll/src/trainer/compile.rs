@@ -81,15 +81,7 @@ impl Compiled {
         if let Some(name) = file.names().find(|name| !kept(variables).any(|v| v.name == *name)) {
             return Err(Error::file(path, format!("has '{name}', which the model does not have")));
         }
-        for variable in kept(variables) {
-            let mut at = 0;
-            self.engine.write_state(&variable.name, |piece| {
-                file.read(&variable.name, at, piece)?;
-                at += piece.len();
-                Ok::<(), Error>(())
-            })?;
-        }
-        Ok(())
+        kept(variables).try_for_each(|variable| read_state(&mut self.engine, &variable.name, &file))
     }
 
     pub fn set_weights(&mut self, variables: &Variables, weights: &[(String, Tensor)]) -> Result<(), Error> {
@@ -116,6 +108,7 @@ impl Trainer {
     /// Makes sure that the engine has these steps and gives their numbers. Weights and all other states stay.
     /// With what `keeps` says besides, all stays within the memory limit.
     pub(super) fn compile(&mut self, keys: &[StepKey], keeps: Keeps) -> Result<Vec<ProgramId>, Error> {
+        self.keeps = keeps;
         if let Some(compiled) = &self.compiled {
             let found: Option<Vec<ProgramId>> = keys.iter().map(|k| compiled.find(k)).collect();
             if let Some(found) = found
@@ -140,7 +133,7 @@ impl Trainer {
                 let settings = Settings { threads: self.terms.threads, spill_dir: self.terms.spill_dir() };
                 let engine = Engine::open(&self.terms.budget, &layout, plans, settings)?;
                 let mut compiled = Compiled { engine, steps: keys.to_vec(), made };
-                initialize(&mut compiled.engine, &self.variables, self.seed, |_| true)?;
+                write_states(&mut compiled.engine, &self.variables, self.seed, self.restored.as_ref(), |_| true)?;
                 self.compiled = Some(compiled);
             }
             Some(compiled) => {
@@ -148,13 +141,24 @@ impl Trainer {
                 if known != layout {
                     compiled.engine.set_state_layout(&layout)?;
                     let is_new = |name: &str| known.get(name).is_none() && known.in_file(name).is_none();
-                    initialize(&mut compiled.engine, &self.variables, self.seed, is_new)?;
+                    write_states(&mut compiled.engine, &self.variables, self.seed, self.restored.as_ref(), is_new)?;
                 }
                 compiled.engine.set_plans(plans)?;
                 (compiled.steps, compiled.made) = (keys.to_vec(), made);
             }
         }
         Ok((0..keys.len()).collect())
+    }
+
+    /// Makes sure that the engine has one more step than those it has, and gives its number. The numbers of others may change.
+    pub(super) fn add_step(&mut self, key: &StepKey) -> Result<ProgramId, Error> {
+        let compiled = self.compiled.as_ref().expect("compiled before");
+        if let Some(program) = compiled.find(key) {
+            return Ok(program);
+        }
+        let keys: Vec<StepKey> = compiled.steps.iter().chain([key]).cloned().collect();
+        let programs = self.compile(&keys, self.keeps)?;
+        Ok(programs[keys.len() - 1])
     }
 
     fn made(&self) -> Made {
@@ -169,7 +173,7 @@ impl Trainer {
             drop(t);
             let layout = layout(&self.variables);
             let mut engine = Engine::open(&self.terms.budget, &layout, Vec::new(), self.terms.threads)?;
-            initialize(&mut engine, &self.variables, self.seed, |_| true)?;
+            write_states(&mut engine, &self.variables, self.seed, self.restored.as_ref(), |_| true)?;
             self.compiled = Some(Compiled { engine, steps: Vec::new(), made: self.made() });
         }
         Ok(())
@@ -313,14 +317,19 @@ pub(super) fn input_name(field: &Field) -> String {
     }
 }
 
-/// Gives the variables that `which` names their initial values.
-pub(super) fn initialize(
+/// Gives the variables that `which` names the values of a checkpoint, or their initial ones.
+pub(super) fn write_states(
     engine: &mut Engine,
     variables: &Variables,
     seed: u64,
+    restored: Option<&weights::Reader>,
     which: impl Fn(&str) -> bool,
 ) -> Result<(), Error> {
     for variable in variables.iter().filter(|v| which(&v.name)) {
+        if let Some(file) = restored.filter(|file| file.ty(&variable.name) == Some(variable.ty)) {
+            read_state(engine, &variable.name, file)?;
+            continue;
+        }
         let parts = variable.init.parts(seed, &variable.name, &variable.ty.shape);
         let (dtype, mut at) = (variable.ty.dtype, 0);
         let mut block = [0.0f32; 1024];
@@ -335,6 +344,16 @@ pub(super) fn initialize(
         })?;
     }
     Ok(())
+}
+
+/// Reads a state from a file, piece by piece.
+fn read_state(engine: &mut Engine, name: &str, file: &weights::Reader) -> Result<(), Error> {
+    let mut at = 0;
+    engine.write_state(name, |piece| {
+        file.read(name, at, piece)?;
+        at += piece.len();
+        Ok::<(), Error>(())
+    })
 }
 
 /// Writes numbers as elements of a type.

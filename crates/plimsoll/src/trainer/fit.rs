@@ -1,43 +1,64 @@
 //! The loops: `fit`, `evaluate`, `predict`.
 
 use super::Trainer;
-use super::compile::{Compiled, KEY, LOSS, LOSS_COUNT, LOSS_SUM, RATE, STEP, StepKey, initialize, input_name};
+use super::compile::{Compiled, KEY, LOSS, LOSS_COUNT, LOSS_SUM, RATE, STEP, StepKey, write_states};
+use super::feed::{Feeder, nothing};
 use super::interrupt::Watcher;
 use super::limit::Keeps;
 use crate::callbacks::{Callback, Logs, Training};
-use crate::data::{Permutation, Rows};
+use crate::data::{DataError, Feed, Report};
 use crate::error::Error;
 use crate::trace::{Mode, Role, Variables};
 use crate::weights;
+use plimsoll_budget::{Budget, Bytes, Reservation};
 use plimsoll_exec::ProgramId;
-use plimsoll_tensor::Tensor;
+use plimsoll_tensor::{Shape, Tensor};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// How to train.
 pub struct Fit<'a> {
     epochs: usize,
-    batch_size: usize,
+    batch_size: Option<usize>,
+    steps_per_epoch: Option<usize>,
     shuffle: bool,
-    validation: Option<&'a dyn Rows>,
+    validation: Option<&'a dyn Feed>,
     callbacks: Vec<Box<dyn Callback + 'a>>,
     handle_interrupt: bool,
 }
 
 impl<'a> Fit<'a> {
-    /// This many passes over the data, in batches of 32, in a new order each time.
+    /// This many passes over the data: over a data set as it is, over arrays in batches of 32 and in a new order each time.
+    ///
+    /// After [`Trainer::load_checkpoint`] the epochs before the checkpoint count as done.
     pub fn epochs(epochs: usize) -> Fit<'a> {
-        Fit { epochs, batch_size: 32, shuffle: true, validation: None, callbacks: Vec::new(), handle_interrupt: true }
+        Fit {
+            epochs,
+            batch_size: None,
+            steps_per_epoch: None,
+            shuffle: true,
+            validation: None,
+            callbacks: Vec::new(),
+            handle_interrupt: true,
+        }
     }
 
-    /// In batches of this size; the last one of an epoch has what is left.
+    /// Arrays in batches of this size; the last one of an epoch has what is left. A data set says its own.
     #[must_use]
     pub fn batch_size(mut self, batch_size: usize) -> Fit<'a> {
-        self.batch_size = batch_size;
+        self.batch_size = Some(batch_size);
         self
     }
 
-    /// In the order of the data.
+    /// Every epoch has so many steps: for data that never ends (`repeat`) or whose epochs would be too long. The next epoch goes on
+    /// where the one before ended; data that ends is begun again.
+    #[must_use]
+    pub fn steps_per_epoch(mut self, steps: usize) -> Fit<'a> {
+        self.steps_per_epoch = Some(steps);
+        self
+    }
+
+    /// Arrays in their own order. A data set has its own anyway.
     #[must_use]
     pub fn in_order(mut self) -> Fit<'a> {
         self.shuffle = false;
@@ -46,7 +67,7 @@ impl<'a> Fit<'a> {
 
     /// Evaluating on this data after every epoch: figures with `val_` before their names.
     #[must_use]
-    pub fn validation(mut self, data: &'a dyn Rows) -> Fit<'a> {
+    pub fn validation(mut self, data: &'a dyn Feed) -> Fit<'a> {
         self.validation = Some(data);
         self
     }
@@ -74,6 +95,8 @@ pub struct History {
     pub interrupted: bool,
     /// Said when memory that is not the trainer's grew beyond what was planned for, the first time.
     pub warning: Option<String>,
+    /// How long steps waited for their batches, and where that time and the time of other threads went.
+    pub input: Report,
 }
 
 impl History {
@@ -99,109 +122,33 @@ impl History {
     }
 }
 
-/// The steps that a pass over some data needs: one for whole batches, one for what is left.
-pub(super) struct Pass {
-    whole: Option<(ProgramId, usize)>,
-    rest: Option<(ProgramId, usize)>,
+/// How far a `fit` is: what a checkpoint keeps besides the states.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Progress {
+    /// Epochs that are done.
+    pub epoch: usize,
+    /// Steps of the next one that are done.
+    pub step: usize,
+    /// The pass over the data, and the place in it; `None` at its beginning.
+    pub pass: u64,
+    pub position: Option<Vec<u8>>,
 }
 
-fn keys_for(mode: Mode, data: &dyn Rows, batch_size: usize) -> Result<(Option<StepKey>, Option<StepKey>), Error> {
-    if batch_size == 0 {
-        return Err(Error::config("batch size", "is 0; it must be at least 1"));
-    }
-    if data.is_empty() {
-        return Err(Error::config("data", "is empty: there is nothing to run on"));
-    }
-    let key = |batch: usize| StepKey { mode, batch, fields: data.fields().to_vec() };
-    let (whole, rest) = (data.len() / batch_size, data.len() % batch_size);
-    Ok(((whole > 0).then(|| key(batch_size)), (rest > 0).then(|| key(rest))))
-}
-
-impl Pass {
-    /// Compiles several passes at once, so that all their plans are made before anything runs.
-    pub(super) fn compile(
-        trainer: &mut Trainer,
-        passes: &[(Mode, &dyn Rows, usize)],
-        keeps: Keeps,
-    ) -> Result<Vec<Pass>, Error> {
-        let mut keys: Vec<StepKey> = Vec::new();
-        let mut wanted = Vec::new();
-        for &(mode, data, batch_size) in passes {
-            let (whole, rest) = keys_for(mode, data, batch_size)?;
-            let mut number = |key: Option<StepKey>| {
-                let key = key?;
-                let at = keys.iter().position(|k| *k == key).unwrap_or_else(|| {
-                    keys.push(key.clone());
-                    keys.len() - 1
-                });
-                Some((at, key.batch))
-            };
-            wanted.push((number(whole), number(rest)));
+pub(super) fn fit(trainer: &mut Trainer, data: &dyn Feed, mut options: Fit<'_>) -> Result<History, Error> {
+    let mut feeder = Feeder::new(trainer, Mode::Train, data, options.batch_size, options.shuffle)?;
+    let validation = options.validation.map(|v| Feeder::new(trainer, Mode::Evaluate, v, options.batch_size, false));
+    let mut validation = validation.transpose()?;
+    let n_batches = match (options.steps_per_epoch, feeder.n_batches()?) {
+        (Some(0), _) => return Err(Error::config("steps per epoch", "is 0; it must be at least 1")),
+        (None, _) if feeder.is_endless()? => {
+            return Err(Error::config("data", "never ends: say with `steps_per_epoch` how long an epoch is"));
         }
-        let programs = trainer.compile(&keys, keeps)?;
-        let find = |slot: Option<(usize, usize)>| slot.map(|(at, batch)| (programs[at], batch));
-        Ok(wanted.into_iter().map(|(whole, rest)| Pass { whole: find(whole), rest: find(rest) }).collect())
-    }
-
-    /// The program and the rows of batch `i` of data with `n` rows.
-    pub(super) fn batch(&self, i: usize, n: usize) -> (ProgramId, std::ops::Range<usize>) {
-        if let Some((program, size)) = self.whole
-            && (i + 1) * size <= n
-        {
-            return (program, i * size..(i + 1) * size);
-        }
-        let (program, size) = self.rest.expect("a pass has a step for its last rows");
-        (program, n - size..n)
-    }
-
-    pub(super) fn n_batches(&self, n: usize) -> usize {
-        let whole = self.whole.map_or(0, |(_, size)| n / size);
-        whole + self.rest.is_some() as usize
-    }
-}
-
-/// What the loops need for feeding: the names of the fields and room for row numbers.
-pub(super) struct Feeder<'a> {
-    data: &'a dyn Rows,
-    names: Vec<String>,
-    rows: Vec<usize>,
-}
-
-impl<'a> Feeder<'a> {
-    pub(super) fn new(data: &'a dyn Rows, batch_size: usize) -> Feeder<'a> {
-        let names = data.fields().iter().map(input_name).collect();
-        Feeder { data, names, rows: Vec::with_capacity(batch_size.min(data.len())) }
-    }
-
-    /// Reads rows into the inputs of a step.
-    fn feed(
-        &mut self,
-        compiled: &mut Compiled,
-        program: ProgramId,
-        range: std::ops::Range<usize>,
-        order: Option<&Permutation>,
-    ) -> Result<(), Error> {
-        self.rows.clear();
-        self.rows.extend(range.map(|i| order.map_or(i, |p| p.at(i))));
-        for (field, name) in self.names.iter().enumerate() {
-            // A step that does not use a field has no input for it.
-            if let Some(out) = compiled.engine.input_bytes_mut(program, name) {
-                self.data.read(field, &self.rows, out)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-pub(super) fn fit(trainer: &mut Trainer, data: &dyn Rows, mut options: Fit<'_>) -> Result<History, Error> {
-    let batch_size = options.batch_size;
-    let mut passes = vec![(Mode::Train, data, batch_size)];
-    passes.extend(options.validation.map(|v| (Mode::Evaluate, v, batch_size)));
+        // Only the end tells.
+        (steps, known) => steps.or(known.map(|n| n as usize)).unwrap_or(0),
+    };
+    let feeders = [Some(&feeder), validation.as_ref()];
     let copies_of_weights = options.callbacks.iter().map(|c| c.copies_of_weights()).sum();
-    let passes = Pass::compile(trainer, &passes, Keeps { copies_of_weights, ..Keeps::default() })?;
-    let n_batches = passes[0].n_batches(data.len());
-    let mut feeder = Feeder::new(data, batch_size);
-    let mut validation = options.validation.map(|v| Feeder::new(v, batch_size));
+    compile(trainer, feeders.into_iter().flatten(), Keeps { copies_of_weights, ..Keeps::default() })?;
     let _watcher = if options.handle_interrupt { Watcher::start() } else { None };
     let mut history = History::default();
     let mut go_on = true;
@@ -209,32 +156,54 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Rows, mut options: Fit<'_>) 
     for callback in &mut options.callbacks {
         callback.on_train_begin(trainer, options.epochs, n_batches)?;
     }
-    for epoch in 0..options.epochs {
+    let begin = trainer.resume.take().unwrap_or_default();
+    let mut position = begin.position;
+    for epoch in begin.epoch..options.epochs {
         for callback in &mut options.callbacks {
             callback.on_epoch_begin(trainer, epoch)?;
         }
-        trainer.reset_metrics()?;
-        trainer.settle();
-        let order = options.shuffle.then(|| Permutation::new(data.len(), trainer.seed, trainer.epoch));
-        for i in 0..n_batches {
-            let (program, rows) = passes[0].batch(i, data.len());
-            let loss = trainer.train_step(program, rows, &mut feeder, order.as_ref(), (epoch, i))?;
-            for callback in &mut options.callbacks {
-                go_on &= callback.on_step_end(trainer, i, loss)?.is_continue();
-            }
-            if Watcher::interrupted() {
-                history.interrupted = true;
-                go_on = false;
-            }
-            if !go_on {
-                break;
-            }
+        let mut step = if epoch == begin.epoch { begin.step } else { 0 };
+        if step == 0 {
+            trainer.reset_metrics()?;
         }
-        trainer.epoch += 1;
+        trainer.settle();
+        if !feeder.is_open() {
+            feeder.begin(trainer, trainer.pass, position.take().as_deref())?;
+        }
+        let mut new_pass = false;
+        while go_on && options.steps_per_epoch.is_none_or(|n| step < n) {
+            let Some((program, _)) = feeder.next(trainer)? else {
+                feeder.end();
+                trainer.pass += 1;
+                if options.steps_per_epoch.is_none() {
+                    break;
+                }
+                if std::mem::replace(&mut new_pass, true) {
+                    return Err(nothing());
+                }
+                feeder.begin(trainer, trainer.pass, None)?;
+                continue;
+            };
+            new_pass = false;
+            let loss = trainer.train_step(program, (epoch, step))?;
+            trainer.progress = Progress { epoch, step: step + 1, pass: trainer.pass, position: feeder.position() };
+            for callback in &mut options.callbacks {
+                go_on &= callback.on_step_end(trainer, step, loss)?.is_continue();
+            }
+            step += 1;
+            history.interrupted |= Watcher::interrupted();
+            go_on &= !history.interrupted;
+        }
+        if step == 0 {
+            return Err(nothing());
+        }
         let mut logs = trainer.read_metrics("")?;
+        if go_on {
+            trainer.progress = Progress { epoch: epoch + 1, step: 0, pass: trainer.pass, position: feeder.position() };
+        }
         if let (Some(feeder), true) = (&mut validation, !history.interrupted) {
             trainer.reset_metrics()?;
-            trainer.evaluation(&passes[1], feeder)?;
+            trainer.evaluation(feeder)?;
             trainer.read_metrics("val_")?.iter().for_each(|(n, v)| logs.push(n, v));
         }
         history.push(&logs);
@@ -247,49 +216,116 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Rows, mut options: Fit<'_>) 
             break;
         }
     }
+    // Who trains on begins a new pass, wherever this one was left.
+    trainer.pass += feeder.is_open() as u64;
+    history.input = feeder.report();
     for callback in &mut options.callbacks {
         callback.on_train_end(trainer)?;
     }
     Ok(history)
 }
 
-pub(super) fn evaluate(trainer: &mut Trainer, data: &dyn Rows, batch_size: usize) -> Result<Logs, Error> {
-    let passes = Pass::compile(trainer, &[(Mode::Evaluate, data, batch_size)], Keeps::default())?;
+/// Compiles the steps of several data sets at once, so that all plans are made before anything runs, and leaves all pipelines the
+/// memory they need.
+pub(super) fn compile<'f>(
+    trainer: &mut Trainer,
+    feeders: impl IntoIterator<Item = &'f Feeder>,
+    mut keeps: Keeps,
+) -> Result<(), Error> {
+    let mut keys: Vec<StepKey> = Vec::new();
+    for feeder in feeders {
+        keeps.input += feeder.least_memory()?;
+        keys.extend_from_slice(feeder.keys());
+    }
+    trainer.compile(&keys, keeps).map(|_| ())
+}
+
+pub(super) fn evaluate(trainer: &mut Trainer, data: &dyn Feed, batch_size: Option<usize>) -> Result<Logs, Error> {
+    let mut feeder = Feeder::new(trainer, Mode::Evaluate, data, batch_size, false)?;
+    compile(trainer, [&feeder], Keeps::default())?;
     trainer.reset_metrics()?;
-    trainer.evaluation(&passes[0], &mut Feeder::new(data, batch_size))?;
+    trainer.evaluation(&mut feeder)?;
     trainer.read_metrics("")
 }
 
-pub(super) fn predict(trainer: &mut Trainer, data: &dyn Rows, batch_size: usize) -> Result<Vec<Tensor>, Error> {
-    let passes = Pass::compile(
-        trainer,
-        &[(Mode::Predict, data, batch_size)],
-        Keeps { rows_of_results: data.len(), ..Keeps::default() },
-    )?;
+pub(super) fn predict(trainer: &mut Trainer, data: &dyn Feed, batch_size: Option<usize>) -> Result<Vec<Tensor>, Error> {
+    let mut feeder = Feeder::new(trainer, Mode::Predict, data, batch_size, false)?;
+    feeder.expect_end("predict")?;
+    let rows = feeder.n_rows()?;
+    compile(trainer, [&feeder], Keeps { rows_of_results: rows.unwrap_or(0), ..Keeps::default() })?;
     let names: Vec<String> = trainer.model.outputs().into_iter().map(str::to_owned).collect();
-    let mut feeder = Feeder::new(data, batch_size);
-    let n = data.len();
-    let mut results: Vec<Tensor> = Vec::new();
+    let mut results: Vec<Rows> = names.iter().map(|_| Rows::new(rows)).collect();
     trainer.settle();
-    for i in 0..passes[0].n_batches(n) {
-        let (program, rows) = passes[0].batch(i, n);
+    feeder.begin(trainer, 0, None)?;
+    while let Some((program, _)) = feeder.next(trainer)? {
         let key = trainer.key();
         let compiled = trainer.compiled.as_mut().expect("compiled above");
-        feeder.feed(compiled, program, rows.clone(), None)?;
         set_key(compiled, program, key);
         compiled.engine.run(program)?;
-        for (k, name) in names.iter().enumerate() {
-            let part = compiled.engine.output(program, name)?;
-            if results.len() == k {
-                let mut shape = *part.shape();
-                shape.dims_mut()[0] = n;
-                results.push(Tensor::zeros(part.dtype(), shape));
-            }
-            let row = part.bytes().len() / rows.len();
-            results[k].bytes_mut()[rows.start * row..rows.end * row].copy_from_slice(part.bytes());
+        for (rows, name) in results.iter_mut().zip(&names) {
+            rows.push(compiled.engine.output(program, name)?, &trainer.terms.budget)?;
         }
     }
-    Ok(results)
+    feeder.end();
+    results.into_iter().map(Rows::finish).collect()
+}
+
+/// The rows of an output, batch after batch.
+struct Rows {
+    /// All of them, where their number is known: the first so many are there.
+    whole: Option<Tensor>,
+    expected: Option<usize>,
+    filled: usize,
+    /// Where it is not known, the batches, with the memory of both them and the whole.
+    parts: Vec<(Tensor, Reservation)>,
+}
+
+impl Rows {
+    fn new(expected: Option<usize>) -> Rows {
+        Rows { whole: None, expected, filled: 0, parts: Vec::new() }
+    }
+
+    fn push(&mut self, part: Tensor, budget: &Budget) -> Result<(), Error> {
+        let n = part.shape()[0];
+        let Some(expected) = self.expected.filter(|expected| self.filled + n <= *expected) else {
+            let bytes = Bytes::from(2 * part.bytes().len());
+            let held = budget.account("results").reserve(bytes).map_err(DataError::from)?;
+            self.parts.push((part, held));
+            return Ok(());
+        };
+        let whole = self.whole.get_or_insert_with(|| Tensor::zeros(part.dtype(), with_rows(&part, expected)));
+        let row = part.bytes().len() / n;
+        whole.bytes_mut()[self.filled * row..][..n * row].copy_from_slice(part.bytes());
+        self.filled += n;
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Tensor, Error> {
+        if self.expected == Some(self.filled) && self.parts.is_empty() {
+            return self.whole.ok_or_else(nothing);
+        }
+        let rest = self.parts.iter().map(|(part, _)| part);
+        let Some(like) = self.whole.as_ref().or(self.parts.first().map(|(part, _)| part)) else {
+            return Err(nothing());
+        };
+        let n = self.filled + rest.clone().map(|part| part.shape()[0]).sum::<usize>();
+        let mut all = Tensor::zeros(like.dtype(), with_rows(like, n));
+        let row = all.bytes().len() / n;
+        let filled = self.whole.as_ref().map_or(&[][..], |whole| &whole.bytes()[..self.filled * row]);
+        let mut to = all.bytes_mut();
+        for bytes in [filled].into_iter().chain(rest.map(Tensor::bytes)) {
+            let (here, behind) = to.split_at_mut(bytes.len());
+            here.copy_from_slice(bytes);
+            to = behind;
+        }
+        Ok(all)
+    }
+}
+
+fn with_rows(tensor: &Tensor, rows: usize) -> Shape {
+    let mut shape = *tensor.shape();
+    shape.dims_mut()[0] = rows;
+    shape
 }
 
 fn set_key(compiled: &mut Compiled, program: ProgramId, key: [i64; 2]) {
@@ -307,17 +343,10 @@ impl Trainer {
         [self.seed as i64, self.step as i64]
     }
 
-    /// Sets all inputs of a training step.
-    pub(super) fn prepare(
-        &mut self,
-        program: ProgramId,
-        rows: std::ops::Range<usize>,
-        feeder: &mut Feeder<'_>,
-        order: Option<&Permutation>,
-    ) -> Result<(), Error> {
+    /// Sets the inputs of a training step that are not data.
+    pub(super) fn prepare(&mut self, program: ProgramId) -> Result<(), Error> {
         let (key, rate) = (self.key(), self.rate_now());
         let compiled = self.compiled.as_mut().expect("compiled before");
-        feeder.feed(compiled, program, rows, order)?;
         set_key(compiled, program, key);
         compiled.engine.input_mut::<f32>(program, RATE)?[0] = rate as f32;
         // Optimizers without bias corrections do not read the step.
@@ -327,15 +356,8 @@ impl Trainer {
         Ok(())
     }
 
-    fn train_step(
-        &mut self,
-        program: ProgramId,
-        rows: std::ops::Range<usize>,
-        feeder: &mut Feeder<'_>,
-        order: Option<&Permutation>,
-        (epoch, i): (usize, usize),
-    ) -> Result<f64, Error> {
-        self.prepare(program, rows, feeder, order)?;
+    fn train_step(&mut self, program: ProgramId, (epoch, i): (usize, usize)) -> Result<f64, Error> {
+        self.prepare(program)?;
         let compiled = self.compiled.as_mut().expect("compiled before");
         let broken = compiled.engine.run_guarded(program, LOSS)?;
         let loss = compiled.engine.output_slice::<f32>(program, LOSS)?[0] as f64;
@@ -350,24 +372,24 @@ impl Trainer {
         self.rate.unwrap_or_else(|| self.optimizer.learning_rate().at(self.step))
     }
 
-    fn evaluation(&mut self, pass: &Pass, feeder: &mut Feeder<'_>) -> Result<(), Error> {
-        let n = feeder.data.len();
+    fn evaluation(&mut self, feeder: &mut Feeder) -> Result<(), Error> {
+        feeder.expect_end("evaluate")?;
         self.settle();
-        for i in 0..pass.n_batches(n) {
-            let (program, rows) = pass.batch(i, n);
+        feeder.begin(self, 0, None)?;
+        while let Some((program, _)) = feeder.next(self)? {
             let key = self.key();
             let compiled = self.compiled.as_mut().expect("compiled before");
-            feeder.feed(compiled, program, rows, None)?;
             set_key(compiled, program, key);
             compiled.engine.run(program)?;
         }
+        feeder.end();
         Ok(())
     }
 
     fn reset_metrics(&mut self) -> Result<(), Error> {
         let is_metric = |variables: &Variables, name: &str| variables.get(name).is_some_and(|v| v.role == Role::Metric);
         let engine = &mut self.compiled.as_mut().expect("compiled before").engine;
-        initialize(engine, &self.variables, self.seed, |name| is_metric(&self.variables, name))
+        write_states(engine, &self.variables, self.seed, None, |name| is_metric(&self.variables, name))
     }
 
     fn read_metrics(&self, prefix: &str) -> Result<Logs, Error> {
@@ -407,6 +429,14 @@ impl Training for Trainer {
 
     fn write_weights(&self, path: &Path) -> Result<(), Error> {
         self.compiled.as_ref().map_or_else(|| weights::save(path, &[]), |c| c.save(&self.variables, path))
+    }
+
+    fn write_checkpoint(&self, path: &Path) -> Result<(), Error> {
+        Trainer::write_checkpoint(self, path)
+    }
+
+    fn steps_done(&self) -> u64 {
+        self.step
     }
 
     fn engine_bytes(&self) -> u64 {

@@ -3,9 +3,10 @@
 
 use super::Trainer;
 use super::compile::{StepKey, input_name};
-use crate::data::Rows;
+use super::feed::Feeder;
+use crate::data::Feed;
 use crate::error::Error;
-use crate::session::{Kept, Room, Techniques};
+use crate::session::{Besides, Kept, Room, Techniques};
 use crate::trace::{Mode, Role, Variables};
 use plimsoll_budget::limits::Limits;
 use plimsoll_budget::{Bytes, Ledger};
@@ -19,9 +20,10 @@ use std::path::PathBuf;
 /// What results take in whole pages.
 const PAGE: usize = 4096;
 
-/// What is kept besides the steps: copies that callbacks make of the weights, and rows of results.
+/// What is kept besides the steps: the least that input needs, copies that callbacks make of the weights, and rows of results.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Keeps {
+    pub input: Bytes,
     pub copies_of_weights: usize,
     pub rows_of_results: usize,
 }
@@ -74,11 +76,17 @@ impl Trainer {
     ///
     /// # Errors
     /// When the model cannot be traced.
-    pub fn sweep(&mut self, data: &dyn Rows, batch_size: usize, n: usize) -> Result<Vec<SweepPoint>, Error> {
-        let keys = [StepKey { mode: Mode::Train, batch: batch_size, fields: data.fields().to_vec() }];
+    pub fn sweep(
+        &mut self,
+        data: &dyn Feed,
+        batch_size: impl Into<Option<usize>>,
+        n: usize,
+    ) -> Result<Vec<SweepPoint>, Error> {
+        let feeder = Feeder::new(self, Mode::Train, data, batch_size.into(), false)?;
+        let keys = &feeder.keys()[..1];
         let graphs = [self.trace(&keys[0])?];
-        let room = self.room(&graphs, Keeps::default())?;
-        let (states, steps) = (states(&self.variables), self.steps(&keys, &graphs));
+        let room = self.room(&graphs, Keeps { input: feeder.least_memory()?, ..Keeps::default() })?;
+        let (states, steps) = (states(&self.variables), self.steps(keys, &graphs));
         let at = |limit: Bytes| Room { limit: Some(limit), ..room.clone() };
         let (smallest, unlimited) = match self.terms.choice(&steps, &states, &at(Bytes::ZERO)) {
             Err(Error::WouldNotFit(refusal)) => (refusal.smallest, refusal.unlimited),
@@ -132,16 +140,15 @@ impl Trainer {
 
     /// The limit and what of it is taken, with the arena of earlier steps given back.
     pub(super) fn room(&mut self, graphs: &[Graph], keeps: Keeps) -> Result<Room, Error> {
-        let results = self.results_bytes(graphs.first(), keeps);
-        self.terms.room(graphs, self.compiled.as_ref().map(|c| &c.engine), results)
+        let besides = Besides { results: self.results_bytes(graphs.first(), keeps), input: keeps.input };
+        self.terms.room(graphs, self.compiled.as_ref().map(|c| &c.engine), besides)
     }
 
     /// Whether steps that are there already do for what is to be kept now: its memory is reserved if it can be.
     pub(super) fn keep(&mut self, keeps: Keeps, programs: &[ProgramId]) -> bool {
         let compiled = self.compiled.as_ref().expect("steps are there");
         let graph = programs.first().map(|&program| &compiled.engine.plan(program).graph);
-        let bytes = self.results_bytes(graph, keeps);
-        self.terms.keep(bytes)
+        self.terms.keep(Besides { results: self.results_bytes(graph, keeps), input: keeps.input })
     }
 
     /// The memory of what is kept, given a step that makes the results.

@@ -4,7 +4,9 @@
 //! loss, metrics and optimizer become one graph, the graph a plan) and `fit.rs` (rows become inputs, steps run, figures are
 //! read).
 
+mod checkpoint;
 mod compile;
+mod feed;
 mod fit;
 mod interrupt;
 mod limit;
@@ -12,21 +14,24 @@ mod profile;
 mod summary;
 
 pub use crate::session::{Fixed, HostTooSmall, Kept, MemoryGrew, Techniques, WouldNotFit};
+pub use checkpoint::Loaded;
+pub(crate) use checkpoint::{checkpoint_name, checkpoints, remove_unfinished};
 pub use fit::{Fit, History};
 pub use limit::SweepPoint;
 pub use profile::{OpTime, Profile};
 pub use summary::{LayerSummary, Summary};
 
 use crate::callbacks::Logs;
-use crate::data::Rows;
+use crate::data::Feed;
 use crate::error::Error;
 use crate::losses::Loss;
 use crate::metrics::Metric;
 use crate::model::Model;
 use crate::optimizers::{Optimizer, UpdateOptions};
 use crate::session::Terms;
-use crate::trace::Variables;
+use crate::trace::{Mode, Variables};
 use compile::Compiled;
+use limit::Keeps;
 use plimsoll_budget::{Budget, Limit};
 use plimsoll_plan::Plan;
 use plimsoll_tensor::Tensor;
@@ -83,9 +88,17 @@ pub struct Trainer {
     slices: Option<usize>,
     variables: Variables,
     compiled: Option<Compiled>,
+    /// What the steps at hand were planned to leave room for.
+    keeps: Keeps,
     /// Training steps done.
     step: u64,
-    epoch: u64,
+    /// Passes over training data that were begun and ended: each has its own order.
+    pass: u64,
+    /// How far the last `fit` is, and where the next one begins if it goes on with another.
+    progress: fit::Progress,
+    resume: Option<fit::Progress>,
+    /// The checkpoint that states begin with when their steps are made.
+    restored: Option<crate::weights::Reader>,
     /// A rate set by hand, which overrides the schedule.
     rate: Option<f64>,
 }
@@ -118,8 +131,12 @@ impl Trainer {
             slices: None,
             variables: Variables::new(),
             compiled: None,
+            keeps: Keeps::default(),
             step: 0,
-            epoch: 0,
+            pass: 0,
+            progress: fit::Progress::default(),
+            resume: None,
+            restored: None,
             rate: None,
             model,
         })
@@ -277,27 +294,51 @@ impl Trainer {
         self.compiled.as_mut().expect("made above").load(&self.variables, path.as_ref())
     }
 
-    /// The figures on some data, without training: `loss` and metrics.
+    /// The figures on some data, without training: `loss` and metrics. Arrays are taken in batches of this size, 32 if there
+    /// is none; a data set says its own (`None`).
     ///
     /// # Errors
     /// When the data does not suit the model.
-    pub fn evaluate(&mut self, data: &dyn Rows, batch_size: usize) -> Result<Logs, Error> {
-        fit::evaluate(self, data, batch_size)
+    pub fn evaluate(&mut self, data: &dyn Feed, batch_size: impl Into<Option<usize>>) -> Result<Logs, Error> {
+        fit::evaluate(self, data, batch_size.into())
     }
 
-    /// The outputs for some data, in order.
+    /// The outputs for some data, in order, in batches as [`Trainer::evaluate`] takes them.
     ///
     /// # Errors
     /// When the data does not suit the model.
-    pub fn predict(&mut self, data: &dyn Rows, batch_size: usize) -> Result<Vec<Tensor>, Error> {
-        fit::predict(self, data, batch_size)
+    pub fn predict(&mut self, data: &dyn Feed, batch_size: impl Into<Option<usize>>) -> Result<Vec<Tensor>, Error> {
+        fit::predict(self, data, batch_size.into())
     }
 
-    /// Trains.
+    /// Trains, on arrays or on a [`Dataset`](crate::data::Dataset) of batches.
+    ///
+    /// ```
+    /// # use plimsoll::{DType, layers::Dense, losses::MeanSquaredError, model::Model, optimizers::Sgd};
+    /// use plimsoll::data::{AUTOTUNE, Component, Dataset};
+    /// use plimsoll::trainer::{Fit, Trainer};
+    /// # fn main() -> Result<(), plimsoll::Error> {
+    /// // Numbers and their doubles, made as they are needed.
+    /// let data = Dataset::range(0, 1000, 1)
+    ///     .map([Component::new("x", DType::F32, &[1]), Component::new("y", DType::F32, &[1])], |row, out| {
+    ///         let x = row.get::<i64>("value")?[0] as f32 / 1000.0;
+    ///         out.set("x", &[1], &[x])?;
+    ///         out.set("y", &[1], &[2.0 * x])
+    ///     })
+    ///     .shuffle(None, 7)
+    ///     .batch(50)
+    ///     .prefetch(AUTOTUNE);
+    /// let mut trainer = Trainer::new(Model::sequential([1]).layer(Dense::new(1)), MeanSquaredError, Sgd::new(0.3))?;
+    /// let history = trainer.fit(&data, Fit::epochs(10))?;
+    /// assert!(history.last("loss").unwrap() < 1e-3);
+    /// println!("{}", history.input);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// When the data does not suit the model, a step cannot be planned, or the loss stops being a number.
-    pub fn fit(&mut self, data: &dyn Rows, options: Fit<'_>) -> Result<History, Error> {
+    pub fn fit(&mut self, data: &dyn Feed, options: Fit<'_>) -> Result<History, Error> {
         fit::fit(self, data, options)
     }
 
@@ -305,16 +346,22 @@ impl Trainer {
     ///
     /// # Errors
     /// When the data does not suit the model.
-    pub fn plan(&mut self, data: &dyn Rows, batch_size: usize) -> Result<Plan, Error> {
-        compile::plan_training(self, data.fields(), batch_size)
+    pub fn plan(&mut self, data: &dyn Feed, batch_size: impl Into<Option<usize>>) -> Result<Plan, Error> {
+        let feeder = feed::Feeder::new(self, Mode::Train, data, batch_size.into(), false)?;
+        compile::plan_training(self, &feeder.keys()[0].fields, feeder.batch_size())
     }
 
     /// Trains for some steps, on the first batches in order, and says how long each op took.
     ///
     /// # Errors
     /// As [`Trainer::fit`].
-    pub fn profile(&mut self, data: &dyn Rows, batch_size: usize, steps: usize) -> Result<Profile, Error> {
-        profile::profile(self, data, batch_size, steps)
+    pub fn profile(
+        &mut self,
+        data: &dyn Feed,
+        batch_size: impl Into<Option<usize>>,
+        steps: usize,
+    ) -> Result<Profile, Error> {
+        profile::profile(self, data, batch_size.into(), steps)
     }
 
     /// The layers with their parameters and bytes, for a batch of this size.

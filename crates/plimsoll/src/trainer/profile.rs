@@ -1,9 +1,10 @@
 //! Where the time of a training step goes.
 
 use super::Trainer;
-use super::fit::{Feeder, Pass};
+use super::feed::{Feeder, nothing};
+use super::fit::compile;
 use super::limit::Keeps;
-use crate::data::Rows;
+use crate::data::Feed;
 use crate::error::Error;
 use crate::trace::Mode;
 use plimsoll_graph::Types;
@@ -49,18 +50,22 @@ impl Profile {
 /// Trains on the first batches of the data and times every op.
 pub(super) fn profile(
     trainer: &mut Trainer,
-    data: &dyn Rows,
-    batch_size: usize,
+    data: &dyn Feed,
+    batch_size: Option<usize>,
     steps: usize,
 ) -> Result<Profile, Error> {
-    let passes = Pass::compile(trainer, &[(Mode::Train, data, batch_size)], Keeps::default())?;
-    let n_batches = passes[0].n_batches(data.len());
-    let mut feeder = Feeder::new(data, batch_size);
-    let (program, _) = passes[0].batch(0, data.len());
+    let mut feeder = Feeder::new(trainer, Mode::Train, data, batch_size, false)?;
+    compile(trainer, [&feeder], Keeps::default())?;
+    let program = trainer.compiled.as_ref().and_then(|c| c.find(&feeder.keys()[0])).expect("compiled above");
     let mut times: Vec<(plimsoll_graph::NodeId, Duration)> = Vec::new();
-    for i in 0..steps {
-        let (this, rows) = passes[0].batch(i % n_batches, data.len());
-        trainer.prepare(this, rows, &mut feeder, None)?;
+    for _ in 0..steps {
+        let mut next = feeder.next(trainer)?;
+        if next.is_none() {
+            feeder.begin(trainer, trainer.pass, None)?;
+            next = feeder.next(trainer)?;
+        }
+        let (this, _) = next.ok_or_else(nothing)?;
+        trainer.prepare(this)?;
         let engine = &mut trainer.compiled.as_mut().expect("compiled above").engine;
         let timings = engine.run_timed(this)?;
         trainer.step += 1;

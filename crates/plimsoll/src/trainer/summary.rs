@@ -114,7 +114,7 @@ impl LayerSummaries {
 }
 
 /// The fields that data for this model naturally has.
-fn natural_fields(trainer: &mut Trainer, batch: usize) -> Result<Vec<Field>, Error> {
+pub(super) fn natural_fields(trainer: &mut Trainer, batch: usize) -> Result<Vec<Field>, Error> {
     let mut fields: Vec<Field> = Vec::new();
     for input in trainer.model.inputs() {
         let ty = TensorType::new(input.dtype, input.shape);

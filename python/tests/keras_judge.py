@@ -1,0 +1,74 @@
+"""A pytest plugin for running Keras' own tests, which its wheel carries, against this backend.
+
+One test module chooses a trainer by the backend's name and refuses others; it gets a branch of ours as Keras itself does
+(pytest must then leave the import to Python: `--assert=plain`). The wheel leaves out the repository's `conftest.py`; the markers it declares are declared here. Tests named in
+`keras_excluded.txt` are left out, each with its reason there. With `KERAS_JUDGE_REPORT` set, the outcome of every test is
+written to that file as JSON.
+"""
+
+import fnmatch
+import json
+import os
+import pathlib
+
+from keras_plimsoll import hook
+
+hook.BRANCHES["keras.src.trainers.trainer_test"] = "from keras_plimsoll.src.trainer import PlimsollTrainer as Trainer"
+
+EXCLUDED = pathlib.Path(__file__).with_name("keras_excluded.txt")
+
+
+def excluded():
+    """Patterns of test names, and why each is left out."""
+    patterns = {}
+    for line in EXCLUDED.read_text().splitlines():
+        name, _, reason = line.partition("#")
+        if name.strip():
+            patterns[name.strip()] = reason.strip()
+    return patterns
+
+
+def short_name(nodeid):
+    """`layers/core/dense_test.py::DenseTest::test_x`, wherever Keras is installed."""
+    return nodeid.split("keras/src/")[-1]
+
+
+def pytest_configure(config):
+    for marker in ("requires_trainable_backend", "multi_device", "large", "openvino_backend"):
+        config.addinivalue_line("markers", f"{marker}: as in Keras' own configuration")
+    config.outcomes = {}
+
+
+def pytest_collection_modifyitems(config, items):
+    for module in {item.module for item in items if hasattr(item, "module")}:
+        # Some tests look up a device by the backend's name.
+        if hasattr(module, "CPU_DEVICES"):
+            module.CPU_DEVICES["plimsoll"] = "cpu:0"
+    patterns = list(excluded())
+    left, out = [], []
+    for item in items:
+        name = short_name(item.nodeid)
+        (out if any(fnmatch.fnmatch(name, p) for p in patterns) else left).append(item)
+    items[:] = left
+    config.hook.pytest_deselected(items=out)
+    config.outcomes["excluded"] = [short_name(item.nodeid) for item in out]
+
+
+def pytest_runtest_logreport(report):
+    if report.when == "call" or report.outcome != "passed":
+        _outcomes[short_name(report.nodeid)] = report.outcome
+
+
+def pytest_collectreport(report):
+    if report.failed:
+        _outcomes[short_name(report.nodeid)] = "not collected"
+
+
+_outcomes = {}
+
+
+def pytest_sessionfinish(session):
+    path = os.environ.get("KERAS_JUDGE_REPORT")
+    if path:
+        found = {"outcomes": _outcomes, "excluded": session.config.outcomes.get("excluded", [])}
+        pathlib.Path(path).write_text(json.dumps(found))
