@@ -58,9 +58,8 @@ complex64, complex128, string, variant, resource = (_TYPES[n] for n in ("complex
 
 # Loaded when they are first touched.
 _MODULES = (
-    "audio autograph bitwise compat config data debugging distribute dtypes errors experimental feature_column image io "
-    "keras linalg lookup math mixed_precision nest nn profiler random raw_ops saved_model signal strings summary "
-    "sysconfig test train types version"
+    "autograph bitwise compat config data debugging distribute dtypes errors experimental image io keras linalg lookup math "
+    "mixed_precision nest nn random strings summary test train version"
 ).split()
 _LAZY = {
     "set_memory_limit": "_limit",
@@ -68,9 +67,6 @@ _LAZY = {
     "memory_info": "_limit",
     "plan": "_plan",
     "IndexedSlices": "_slices",
-    "RaggedTensor": "ragged",
-    "SparseTensor": "sparse",
-    "RaggedTensorSpec": "ragged",
     "TensorArray": "_slices",
     "random_normal_initializer": "_initializers",
     "random_uniform_initializer": "_initializers",
@@ -87,16 +83,10 @@ def __getattr__(name):
         from plimsoll._keras import load
 
         return load()
-    if name == "newaxis":
-        return None
     if name in _LAZY:
         return getattr(_importlib.import_module(f"plimsoll.{_LAZY[name]}"), name)
-    if not name.startswith("__"):
-        try:
-            return _importlib.import_module(f"plimsoll.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"plimsoll.{name}":
-                raise
+    if name in _MODULES:
+        return _importlib.import_module(f"plimsoll.{name}")
     raise AttributeError(f"plimsoll has no '{name}'; what it has of tf is listed in docs/python.md")
 
 

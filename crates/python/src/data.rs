@@ -449,7 +449,7 @@ impl PyDataset {
     #[pyo3(signature = (epoch=0))]
     fn iterate(&self, py: Python<'_>, epoch: u64) -> PyResult<PyIterator> {
         let inner = self.inner.clone();
-        let options = Options::new(&BUDGET).epoch(epoch);
+        let options = Options::new(&BUDGET).account("input").epoch(epoch);
         let iter = py.detach(move || inner.iter_with(&options)).map_err(to_python)?;
         Ok(PyIterator { iter: Mutex::new(Some(iter)) })
     }
