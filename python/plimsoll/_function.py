@@ -58,14 +58,15 @@ class Function:
     """A function of tensors. Called, it runs as one planned program.
 
     Python code in it runs when it is traced, once for each signature of arguments. Where the code asks for a value
-    (`if` on a tensor), the function runs operation by operation from then on, and a warning says so once.
+    (`if` on a tensor), the function runs operation by operation; when that happens again, it always does, and a warning says
+    so once.
     """
 
     def __init__(self, python_function, input_signature=None, reduce_retracing=False, autograph=True):
         functools.update_wrapper(self, python_function)
         self.python_function = python_function
         self.input_signature = None if input_signature is None else tuple(input_signature)
-        self._traces, self._eager, self._bound = {}, False, {}
+        self._traces, self._eager, self._failed, self._bound = {}, False, False, {}
         self._self = None
         self._parameters = None
 
@@ -94,6 +95,10 @@ class Function:
         return traced.outputs(traced.program([x for x in leaves if isinstance(x, Tensor)]))
 
     def _fall_back(self, error, args, kwargs):
+        if not self._failed:
+            # It may have been making its variables, which are there from the next call on.
+            self._failed = True
+            return self.python_function(*args, **kwargs)
         self._eager = True
         name = getattr(self.python_function, "__qualname__", None) or getattr(self, "__name__", "function")
         warnings.warn(f"{name} runs operation by operation, not as one planned step: {error}", stacklevel=3)

@@ -69,10 +69,8 @@ class Variable(engine.Variable):
         with init_scope():
             value = initial_value() if callable(initial_value) else initial_value
             if isinstance(value, Tensor) and value.is_symbolic:
-                raise ValueError(
-                    "the initial value of a variable depends on the function being traced: give a function that makes it, "
-                    "or make the variable before"
-                )
+                # The function runs once operation by operation, and is traced when the variable is there.
+                raise engine.UntraceableError("it makes a variable from values that are only known when it runs")
             value = convert_to_tensor(value, dtype_hint=dtype)
             if dtype is not None and value.dtype != as_dtype(dtype):
                 value = engine.cast(value, as_dtype(dtype).name)

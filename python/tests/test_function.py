@@ -64,6 +64,7 @@ def test_control_flow_falls_back_with_one_warning(tf):
             x = x * 2.0
         return x
 
+    assert float(f(tf.constant(3.0))) == 192
     with pytest.warns(UserWarning, match="operation by operation"):
         assert float(f(tf.constant(3.0))) == 192
     with warnings.catch_warnings():

@@ -300,7 +300,7 @@ impl PyDataset {
         let n = components.len();
         made(self.inner.map(components, move |row, out| {
             Python::attach(|py| {
-                let apply = || write(py, &function.bind(py).call1((element(py, row)?,))?, out, n);
+                let mut apply = || write(py, &function.bind(py).call1((element(py, row)?,))?, out, n);
                 apply().map_err(|error| keep(py, error))
             })
         }))
@@ -508,12 +508,6 @@ impl PyIterator {
             Some(Err(error)) => Err(to_python(error)),
             Some(Ok(found)) => element(py, &found.row()).map(Some),
         }
-    }
-
-    /// Passes over elements without handing them over; says over how many.
-    fn position(&self) -> u64 {
-        let iter = self.iter.lock().unwrap_or_else(PoisonError::into_inner);
-        iter.as_ref().map_or(0, Iter::position)
     }
 }
 

@@ -30,7 +30,7 @@ impl Mapped {
         if !cut.variables.is_empty() {
             return Err(Error::Untraceable("it reads or changes a variable for every element".into()).into());
         }
-        let layout = StateLayout::new([]);
+        let layout = StateLayout::default();
         let plan = plan(&cut.graph, &layout, &Options { threads: 1, ..Options::default() })
             .map_err(|error| Error::Value(error.to_string()))?;
         let inputs = record.inputs.iter().map(|v| *record.graph.ty(*v)).collect();

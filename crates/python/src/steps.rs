@@ -7,7 +7,7 @@ use crate::function::Program;
 use crate::record::Handle;
 use crate::run::{self, BUDGET, Runtime};
 use crate::tensor::PyTensor;
-use plimsoll::data::Permutation;
+use plimsoll_data::Permutation;
 use plimsoll_tensor::{Shape, TensorType};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -118,7 +118,7 @@ fn run_steps(
         let Some(shape) = Shape::try_new(&shape) else { return Err(PyValueError::new_err("too many axes to stack")) };
         results.push(Buffer::zeros(&BUDGET, TensorType::new(ty.dtype, shape)).map_err(Error::from)?);
     }
-    let order = shuffle.zip(n_rows).map(|((seed, epoch), n)| Permutation::new(n, seed, epoch));
+    let order = shuffle.zip(n_rows).map(|((seed, epoch), n)| Permutation::new(n as u64, seed, epoch));
     let mut done = 0;
     while done < steps {
         let lap = Lap { program, feeds: &given, batch, start, order: order.as_ref(), collect: &collect };
@@ -163,7 +163,8 @@ impl Lap<'_> {
                     Feed::Rows(rows) => {
                         let from = (self.start + step) * self.batch;
                         for (i, to) in to.chunks_exact_mut(rows.row.max(1)).enumerate() {
-                            to.copy_from_slice(rows.row(self.order.map_or(from + i, |p| p.at(from + i))));
+                            let at = from + i;
+                            to.copy_from_slice(rows.row(self.order.map_or(at, |p| p.at(at as u64) as usize)));
                         }
                     }
                     Feed::Whole(buffer) => to.copy_from_slice(buffer.bytes()),

@@ -121,6 +121,16 @@ def _source(values):
     return parts[0] if len(parts) == 1 else engine.Dataset.zip(parts)
 
 
+def lists_as_leaves(structure, convert):
+    """A structure in which lists are tensors, as `tf.data` has it; tuples and dicts are structure."""
+    if isinstance(structure, dict):
+        return type(structure)((key, lists_as_leaves(value, convert)) for key, value in structure.items())
+    if isinstance(structure, tuple) and nest.is_nested(structure):
+        parts = [lists_as_leaves(value, convert) for value in structure]
+        return type(structure)(*parts) if hasattr(structure, "_fields") else type(structure)(parts)
+    return convert(structure) if isinstance(structure, list) else structure
+
+
 def _leaf(value):
     if isinstance(value, StringTensor) or _holds_strings(value):
         return convert_to_tensor(value)
@@ -148,6 +158,7 @@ class Dataset:
     @staticmethod
     def from_tensor_slices(tensors, name=None):
         """One element for each row of the arrays."""
+        tensors = lists_as_leaves(tensors, _leaf)
         leaves = [_leaf(x) for x in nest.flatten(tensors)]
         if not leaves:
             raise ValueError("Invalid `tensors`. `tensors` should not be empty.")
@@ -161,6 +172,7 @@ class Dataset:
     @staticmethod
     def from_tensors(tensors, name=None):
         """One element: the arrays as they are."""
+        tensors = lists_as_leaves(tensors, _leaf)
         leaves = [_leaf(x) for x in nest.flatten(tensors)]
         one = [StringTensor(x._array[None]) if isinstance(x, StringTensor) else x[None] for x in leaves]
         return Dataset(_source(one), tensors)
@@ -190,6 +202,7 @@ class Dataset:
 
         def start():
             for value in generator(*(a.numpy() for a in given)):
+                value = lists_as_leaves(value, np.asarray)
                 leaves = nest.flatten(value) if nest.is_nested(output_signature) else [value]
                 if len(leaves) != len(specs):
                     raise TypeError(f"`generator` yielded an element that did not match the expected structure. The expected structure was {output_signature}, but the yielded element was {value!r}.")

@@ -13,10 +13,15 @@ from plimsoll.data._dataset import _described
 from plimsoll.data._dataset import _peeked
 from plimsoll.data._dataset import for_engine
 from plimsoll.data._dataset import in_python
+from plimsoll.data._dataset import lists_as_leaves
 
 
 class _NotTraced(Exception):
     """The function has to be called for every element."""
+
+
+def _result(function, value):
+    return lists_as_leaves(_called(function, value), convert_to_tensor)
 
 
 def _trace(data, function):
@@ -26,7 +31,7 @@ def _trace(data, function):
         raise _NotTraced
     given = engine.trace_begin([(dims, dtype) for dtype, dims in spec])
     try:
-        made = _called(function, nest.pack_sequence_as(data._structure, given))
+        made = _result(function, nest.pack_sequence_as(data._structure, given))
         leaves = [convert_to_tensor(x) for x in nest.flatten(made)]
         if not leaves or not all(isinstance(x, Tensor) for x in leaves):
             raise _NotTraced
@@ -50,13 +55,13 @@ def mapped(data, function):
     structure = data._structure
 
     def call(parts):
-        made = _called(function, nest.pack_sequence_as(structure, in_python(parts)))
+        made = _result(function, nest.pack_sequence_as(structure, in_python(parts)))
         return for_engine(nest.flatten(made))
 
     first = next(iter(data), None)
     if first is None:
         return data.take(0)
-    made = _called(function, first)
+    made = _result(function, first)
     specs = [TensorSpec([None] * len(x.shape), x.dtype) for x in map(convert_to_tensor, nest.flatten(made))]
     return Dataset(data._inner.map_python(call, _described(specs)), made)
 
