@@ -58,6 +58,6 @@ pub use permutation::Permutation;
 pub use profile::{Report, StageReport};
 #[cfg(feature = "images")]
 pub use sources::Images;
-pub use sources::{Compression, Csv, Files, TfRecordWriter};
+pub use sources::{Compression, Csv, Files, Shared, TfRecordWriter};
 pub use spec::{Cardinality, Component, Kind, Spec};
 pub use stages::{Padding, Writer};

@@ -27,7 +27,7 @@ type Object<'py> = Bound<'py, PyAny>;
 #[pyclass(frozen, name = "Program", module = "plimsoll._engine", weakref)]
 pub struct Program {
     pub record: Arc<Record>,
-    outputs: Vec<Value>,
+    pub outputs: Vec<Value>,
     /// What runs when it is called by itself.
     pub cut: Extract,
 }
@@ -149,6 +149,23 @@ fn trace_abort() {
 #[pyfunction]
 fn trace_depth() -> usize {
     TRACES.with_borrow(Vec::len)
+}
+
+/// The traces of a thread, set aside.
+#[pyclass(name = "Traces", module = "plimsoll._engine", unsendable)]
+struct Traces(Vec<Record>);
+
+/// Sets the traces of this thread aside: what follows is recorded outside of them until `trace_resume`.
+#[pyfunction]
+fn trace_pause() -> Traces {
+    Traces(TRACES.with_borrow_mut(std::mem::take))
+}
+
+/// Goes on with traces that were set aside.
+#[pyfunction]
+fn trace_resume(mut traces: PyRefMut<'_, Traces>) {
+    let records = std::mem::take(&mut traces.0);
+    TRACES.with_borrow_mut(|now| *now = records);
 }
 
 /// Writes a program into the record that is open, with these inputs.
@@ -402,7 +419,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     macro_rules! add {
         ($($name:ident),* $(,)?) => {$( module.add_function(wrap_pyfunction!($name, module)?)?; )*};
     }
-    add!(trace_begin, trace_end, trace_abort, trace_depth, inline, tape_begin, tape_end, gradients, optimize, flush);
+    add!(trace_begin, trace_end, trace_abort, trace_depth, trace_pause, trace_resume, inline, tape_begin, tape_end, gradients, optimize, flush);
     add!(known_or_none);
     module.add_class::<Program>()
 }

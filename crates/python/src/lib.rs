@@ -5,10 +5,12 @@
 
 mod array;
 mod buffer;
+mod data;
 mod dlpack;
 mod error;
 mod extract;
 mod function;
+mod mapped;
 mod memory;
 mod operand;
 mod ops;
@@ -30,6 +32,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ResourceExhaustedError", py.get_type::<error::ResourceExhaustedError>())?;
     module.add("WouldNotFitError", error::would_not_fit_type(py)?)?;
     ops::register(module)?;
+    data::register(module)?;
     function::register(module)?;
     memory::register(module)?;
     dlpack::register(module)?;

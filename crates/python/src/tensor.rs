@@ -113,6 +113,14 @@ impl PyTensor {
             && crate::operand::with_runtime(py, |runtime| self.handle.place(runtime.record.id()).is_none())
     }
 
+    /// Whether it was computed by what is being recorded: not a constant, and not from before.
+    #[getter]
+    fn is_recorded(&self, py: Python<'_>) -> bool {
+        let traced = crate::run::TRACES.with_borrow(|traces| traces.last().map(crate::record::Record::id));
+        let id = traced.unwrap_or_else(|| crate::operand::with_runtime(py, |runtime| runtime.record.id()));
+        self.handle.place(id).is_some()
+    }
+
     fn _memory(&self, py: Python<'_>) -> PyResult<Memory> {
         Ok(Memory(self.look(py)?))
     }

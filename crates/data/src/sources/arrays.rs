@@ -4,7 +4,7 @@ use crate::builder::Builder;
 use crate::dataset::Node;
 use crate::flow::{Lookup, Open, Stage};
 use crate::{Cardinality, Component, Dataset, Error, Kind, Spec};
-use plimsoll_tensor::{DType, Shape, Tensor};
+use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
 use std::sync::Arc;
 
 impl Dataset {
@@ -17,6 +17,41 @@ impl Dataset {
         T: Into<Arc<Tensor>>,
     {
         Dataset::from_columns(arrays.into_iter().map(|(name, tensor)| (name.into(), Array::Numbers(tensor.into()))))
+    }
+
+    /// The slices of memory that belongs to somebody else, such as another language's arrays: read where it is, never copied whole.
+    ///
+    /// ```
+    /// use plimsoll_budget::Budget;
+    /// use plimsoll_data::{Dataset, Shared};
+    /// use plimsoll_tensor::{DType, TensorType};
+    /// use std::sync::Arc;
+    /// struct Bytes(Vec<u8>);
+    /// impl Shared for Bytes {
+    ///     fn bytes(&self) -> &[u8] {
+    ///         &self.0
+    ///     }
+    /// }
+    /// let memory: Arc<dyn Shared> = Arc::new(Bytes(vec![1, 2, 3, 4]));
+    /// let data = Dataset::from_shared([("x", TensorType::new(DType::U8, [2, 2]), memory)]);
+    /// let last = data.iter(&Budget::unlimited())?.last().unwrap()?;
+    /// assert_eq!(last.get::<u8>("x")?, [3, 4]);
+    /// # Ok::<(), plimsoll_data::Error>(())
+    /// ```
+    pub fn from_shared<N: Into<String>>(
+        arrays: impl IntoIterator<Item = (N, TensorType, Arc<dyn Shared>)>,
+    ) -> Dataset {
+        let mut columns = Vec::new();
+        for (name, ty, memory) in arrays {
+            let name = name.into();
+            let found = memory.bytes().len();
+            if found != ty.bytes() {
+                let message = format!("'{name}' is {ty}, which has {} bytes, but there are {found}", ty.bytes());
+                return Dataset::from_result(Err(Error::pipeline("from_shared", message)));
+            }
+            columns.push((name, Array::Shared(ty, memory)));
+        }
+        Dataset::from_columns(columns)
     }
 
     /// Strings, as a component `name`.
@@ -68,18 +103,27 @@ impl Dataset {
     }
 }
 
+/// Memory of somebody else, which stays where it is and as it is for as long as this lives.
+pub trait Shared: Send + Sync {
+    /// The bytes, always the same ones.
+    fn bytes(&self) -> &[u8];
+}
+
 enum Array {
     Numbers(Arc<Tensor>),
+    Shared(TensorType, Arc<dyn Shared>),
     Strings(Vec<Vec<u8>>),
 }
 
 impl Array {
     fn component(&self, name: &str) -> Option<(u64, Component)> {
+        let numbers = |ty: &TensorType| {
+            let (rows, rest) = ty.dims().split_first()?;
+            Some((*rows as u64, Component::new(name, ty.dtype, rest)))
+        };
         match self {
-            Array::Numbers(tensor) => {
-                let (rows, rest) = tensor.shape().dims().split_first()?;
-                Some((*rows as u64, Component::new(name, tensor.dtype(), rest)))
-            }
+            Array::Numbers(tensor) => numbers(tensor.ty()),
+            Array::Shared(ty, _) => numbers(ty),
             Array::Strings(strings) => Some((strings.len() as u64, Component::new(name, Kind::Bytes, &[]))),
         }
     }
@@ -140,6 +184,11 @@ impl Lookup for ArraysLookup {
                     let size = shape.elements() * tensor.dtype().size();
                     let to = column.add(shape, at.len())?;
                     copy_rows(tensor.bytes(), size, at, to);
+                }
+                Array::Shared(ty, memory) => {
+                    let size = shape.elements() * ty.dtype.size();
+                    let to = column.add(shape, at.len())?;
+                    copy_rows(memory.bytes(), size, at, to);
                 }
                 Array::Strings(strings) => {
                     for i in at {

@@ -24,6 +24,7 @@ mod table;
 mod tfrecord;
 mod write;
 
+pub use arrays::Shared;
 pub use bytes::Compression;
 pub use csv::Csv;
 pub use files::Files;

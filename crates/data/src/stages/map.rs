@@ -8,7 +8,7 @@ use crate::flow::{Lookup, Open, Stage};
 use crate::memory::as_numbers_mut;
 use crate::{BatchSizes, Cardinality, Component, Dataset, Error, Kind, Spec};
 use plimsoll_budget::Reservation;
-use plimsoll_tensor::{Element as Number, Shape};
+use plimsoll_tensor::{Element as Number, Shape, TensorType};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -135,6 +135,20 @@ impl<'a, 'b> Writer<'a, 'b> {
     pub fn slot<T: Number>(&mut self, name: &str, shape: &[usize]) -> Result<&mut [T], Error> {
         let column = self.expect(name, Kind::Number(T::DTYPE), shape)?;
         self.out.columns[column].add_numbers(&Shape::new(shape))
+    }
+
+    /// Writes numbers of any type, given as bytes in memory order, for callers who have them from another tensor.
+    ///
+    /// # Errors
+    /// As [`Writer::set`].
+    pub fn raw(&mut self, name: &str, ty: &TensorType, bytes: &[u8]) -> Result<(), Error> {
+        let column = self.expect(name, Kind::Number(ty.dtype), ty.dims())?;
+        if bytes.len() != ty.bytes() {
+            let message = format!("component '{name}': {ty} has {} bytes, but {} were given", ty.bytes(), bytes.len());
+            return Err(Error::element(message));
+        }
+        self.out.columns[column].add(&ty.shape, 1)?.copy_from_slice(bytes);
+        Ok(())
     }
 
     /// Writes one string.

@@ -1,0 +1,38 @@
+"""What `tf.keras` has beside Keras 3's own names."""
+
+import types
+
+
+def add(keras):
+    """Gives Keras the older names that `tf.keras` programs use."""
+    if getattr(keras, "_plimsoll", False):
+        return
+    keras._plimsoll = True
+    policies = keras.mixed_precision
+    if not hasattr(policies, "set_global_policy"):
+        policies.set_global_policy = keras.config.set_dtype_policy
+    if not hasattr(policies, "global_policy"):
+        policies.global_policy = keras.config.dtype_policy
+    if not hasattr(policies, "Policy"):
+        policies.Policy = keras.dtype_policies.DTypePolicy
+    experimental = getattr(keras, "experimental", None) or types.SimpleNamespace()
+    keras.experimental = experimental
+    if not hasattr(keras.layers, "experimental"):
+        keras.layers.experimental = types.SimpleNamespace(preprocessing=keras.layers)
+    from plimsoll import _keras_data
+
+    _keras_data.install()
+    keras.utils.timeseries_dataset_from_array = _keras_data.timeseries_dataset_from_array
+    keras.preprocessing.timeseries_dataset_from_array = _keras_data.timeseries_dataset_from_array
+    keras.callbacks.History._repr_html_ = _history_table
+
+
+def _history_table(history):
+    """The numbers of each epoch as a table, for notebooks."""
+    import html
+
+    names = list(history.history)
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in ("epoch", *names))
+    cells = lambda i: "".join(f"<td>{history.history[name][i]:.5g}</td>" if i < len(history.history[name]) else "<td></td>" for name in names)
+    rows = "".join(f"<tr><td>{epoch + 1}</td>{cells(i)}</tr>" for i, epoch in enumerate(history.epoch))
+    return f"<table><tr>{head}</tr>{rows}</table>"

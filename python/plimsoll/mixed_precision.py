@@ -1,0 +1,7 @@
+"""`tf.mixed_precision`: policies are Keras'."""
+
+
+def __getattr__(name):
+    import plimsoll
+
+    return getattr(plimsoll.keras.mixed_precision, name)
