@@ -84,6 +84,9 @@ pub fn diagnose(error: &Error, places: &Places) -> Diagnostic {
         Error::Diverged { .. } => Diagnostic::new(Code::Diverged, error.to_string())
             .note("do", "lower optimizer.learning_rate, or set optimizer.clip_global_norm = 1.0"),
         Error::File { path, message } => file(path, message),
+        Error::Data(error) => diagnose_data(error, places.data.as_ref()),
+        Error::Exec(plimsoll_exec::ExecError::Spill(spill)) => Diagnostic::new(Code::Disk, spill.to_string())
+            .note("do", "set limit.spill_dir to a directory with room, or raise the memory limit"),
         Error::Graph(_) | Error::Tensor(_) | Error::Plan(_) => place_of_model(error, places),
         Error::Config { what, .. }
             if what.starts_with("data") || what.starts_with("input") || what.starts_with("labels") =>

@@ -136,7 +136,7 @@ impl Progress {
         // Drawn when steps end, at most so often; no thread of its own.
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(15));
         let steps = all.add(ProgressBar::new(self.steps as u64));
-        let known = "{prefix}  {bar:28.cyan/dim} {pos}/{len}  {msg}";
+        let known = "{prefix}  {bar:20.cyan/dim} {pos}/{len}  {msg}";
         let template = if self.steps > 0 { known } else { "{prefix}  {pos} steps  {msg}" };
         let style = ProgressStyle::with_template(template).expect("a fixed template").progress_chars("━╸━");
         steps.set_style(style);
@@ -193,7 +193,7 @@ pub fn short(value: f64) -> String {
 
 /// The gauge, with eighths of a cell.
 fn gauge(now: Bytes, peak: Bytes, planned: Bytes, whole: Bytes, limited: bool) -> String {
-    const CELLS: usize = 30;
+    const CELLS: usize = 24;
     let part = (now.0 as f64 / whole.0 as f64).clamp(0.0, 1.0);
     let eighths = (part * (8 * CELLS) as f64).round() as usize;
     let mut bar = "█".repeat(eighths / 8);
@@ -325,7 +325,7 @@ mod tests {
         for part in [0, 1, 255, 256, 300, 511, 512, 600] {
             let text = gauge(Bytes::mib(part), Bytes::mib(part), Bytes::mib(500), Bytes::mib(512), true);
             let bar = text.split('▕').nth(1).unwrap().split('┃').next().unwrap();
-            assert_eq!(bar.chars().count(), 30, "{text}");
+            assert_eq!(bar.chars().count(), 24, "{text}");
         }
     }
 }

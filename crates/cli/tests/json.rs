@@ -2,25 +2,24 @@
 
 mod common;
 
+use common::schema::problems;
 use common::*;
 use serde_json::Value;
 
-fn schema(name: &str) -> jsonschema::Validator {
-    let text = stdout(&ok(run(["schema", name])));
-    jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap()
+fn schema(name: &str) -> Value {
+    serde_json::from_str(&stdout(&ok(run(["schema", name])))).unwrap()
 }
 
 #[track_caller]
 fn check(name: &str, text: &str, lines: bool) -> Vec<Value> {
-    let validator = schema(name);
+    let schema = schema(name);
     let values: Vec<Value> = match lines {
         true => text.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{name}: {e}: {l}"))).collect(),
         false => vec![serde_json::from_str(text).unwrap_or_else(|e| panic!("{name}: {e}: {text}"))],
     };
     assert!(!values.is_empty(), "{name}");
     for value in &values {
-        let problems: Vec<String> =
-            validator.iter_errors(value).map(|e| format!("{e} at {}", e.instance_path())).collect();
+        let problems = problems(&schema, value);
         assert!(problems.is_empty(), "{name}: {problems:?}\n{value}");
     }
     values
@@ -63,14 +62,29 @@ fn outputs_validate() {
 
 #[test]
 fn examples_validate_as_jobs() {
-    let validator = schema("job");
+    let schema = schema("job");
     for entry in std::fs::read_dir(examples()).unwrap().flatten() {
         if entry.path().extension().is_some_and(|e| e == "toml") {
             let text = std::fs::read_to_string(entry.path()).unwrap();
             let job: Value = serde_json::to_value(toml::from_str::<toml::Value>(&text).unwrap()).unwrap();
-            let problems: Vec<String> =
-                validator.iter_errors(&job).map(|e| format!("{e} at {}", e.instance_path())).collect();
+            let problems = problems(&schema, &job);
             assert!(problems.is_empty(), "{}: {problems:?}", entry.path().display());
         }
+    }
+}
+
+/// The validator itself: what it must refuse.
+#[test]
+fn the_validator_refuses() {
+    let schema = serde_json::json!({
+        "type": "object", "required": ["a"], "additionalProperties": false,
+        "properties": { "a": { "type": "integer", "minimum": 0 }, "b": { "anyOf": [{ "const": "x" }, { "type": "null" }] } },
+    });
+    let fails = |text: &str| !problems(&schema, &serde_json::from_str(text).unwrap()).is_empty();
+    assert!(!fails(r#"{ "a": 1, "b": null }"#) && !fails(r#"{ "a": 0, "b": "x" }"#));
+    for bad in
+        [r#"{}"#, r#"{ "a": -1 }"#, r#"{ "a": 0.5 }"#, r#"{ "a": 1, "b": "y" }"#, r#"{ "a": 1, "c": 2 }"#, r#"[]"#]
+    {
+        assert!(fails(bad), "{bad}");
     }
 }

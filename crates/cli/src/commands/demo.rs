@@ -38,7 +38,7 @@ pub struct Options {
     #[arg(long, default_value_t = 1024)]
     batch_size: usize,
     /// The size of the two hidden layers.
-    #[arg(long, default_value_t = 2048)]
+    #[arg(long, default_value_t = 2304)]
     units: usize,
     /// Threads; results do not depend on their number.
     #[arg(long)]
@@ -128,12 +128,12 @@ fn job(options: &Options) -> String {
         "# Written by plimsoll demo; plimsoll plan and plimsoll train read it too while the pictures are there (--keep).\n\
          memory_limit = \"{memory_limit}\"\n\n\
          [model]\n\
-         layers = [\n    \"flatten\",\n    \
+         layers = [\n    \"flatten\",\n    {{ layer = \"rescaling\", scale = 0.004 }},\n    \
          {{ layer = \"dense\", units = {units}, activation = \"relu\" }},\n    \
          {{ layer = \"dense\", units = {units}, activation = \"relu\" }},\n    \
          {{ layer = \"dense\", units = {CLASSES} }},\n]\n\n\
          [data]\nformat = \"npy\"\narrays = {{ picture = \"pictures.npy\", label = \"labels.npy\" }}\nlabel = \"label\"\n\
-         classes = {CLASSES}\nnormalize = \"unit\"\n\n\
+         classes = {CLASSES}\n\n\
          [optimizer]\nname = \"adam\"\nlearning_rate = 0.0003\n\n\
          [training]\nepochs = {epochs}\nsteps_per_epoch = {STEPS}\nbatch_size = {batch_size}\nseed = {seed}\n{threads}"
     )

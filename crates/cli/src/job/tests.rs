@@ -192,6 +192,6 @@ fn mistakes_are_shown_at_their_place() {
         "E0106",
         &["did you mean 'label'?", "job.toml:7:9"],
     );
-    check("epochs = 3", "loss = { loss = \"huber\", delat = 1 }", "E0103", &["did you mean 'delta'?", "job.toml:8:27"]);
+    check("epochs = 3", "loss = { loss = \"huber\", delat = 1 }", "E0103", &["did you mean 'delta'?", "job.toml:8:26"]);
     check("\"mlp\"", "\"gpt\"", "E0107", &["a gpt takes tokens"]);
 }
