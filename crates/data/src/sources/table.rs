@@ -179,6 +179,10 @@ fn schema_of(spec: &Spec, first: &Chunk) -> SchemaRef {
                 DType::I32 => DataType::Int32,
                 DType::I64 => DataType::Int64,
                 DType::U8 => DataType::UInt8,
+                DType::I8 => DataType::Int8,
+                DType::I16 => DataType::Int16,
+                DType::U16 => DataType::UInt16,
+                DType::U32 => DataType::UInt32,
                 DType::Bool => DataType::Boolean,
                 DType::BF16 => unreachable!("refused before"),
             },
@@ -244,6 +248,10 @@ fn values(leaf: &DataType, column: &Column) -> Result<ArrayRef, usize> {
         DataType::Int32 => numbers::<ty::Int32Type, 4>(bytes, i32::from_ne_bytes),
         DataType::Int64 => numbers::<ty::Int64Type, 8>(bytes, i64::from_ne_bytes),
         DataType::UInt8 => numbers::<ty::UInt8Type, 1>(bytes, |v| v[0]),
+        DataType::Int8 => numbers::<ty::Int8Type, 1>(bytes, i8::from_ne_bytes),
+        DataType::Int16 => numbers::<ty::Int16Type, 2>(bytes, i16::from_ne_bytes),
+        DataType::UInt16 => numbers::<ty::UInt16Type, 2>(bytes, u16::from_ne_bytes),
+        DataType::UInt32 => numbers::<ty::UInt32Type, 4>(bytes, u32::from_ne_bytes),
         DataType::Boolean => {
             Arc::new(BooleanArray::new(BooleanBuffer::collect_bool(bytes.len(), |i| bytes[i] != 0), None))
         }
