@@ -148,10 +148,10 @@ pub fn write(py: Python<'_>, made: &Object<'_>, out: &mut Writer<'_, '_>, n: usi
     Ok(())
 }
 
-/// A description of data: sources and what happens to their elements.
 /// The sizes of the axes, as far as they and their number are known.
 type Sizes = Option<Vec<Option<usize>>>;
 
+/// A description of data: sources and what happens to their elements.
 #[pyclass(frozen, name = "Dataset", module = "plimsoll._engine", subclass)]
 pub struct PyDataset {
     inner: Dataset,
