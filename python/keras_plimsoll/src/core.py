@@ -83,6 +83,8 @@ def convert_to_tensor(x, dtype=None, sparse=None, ragged=None):
         dtype = standardize_dtype(dtype)
     if isinstance(x, KerasVariable):
         x = x.value
+    elif isinstance(x, engine.Variable):
+        x = x.value()
     if isinstance(x, Tensor):
         return x if dtype is None or x.dtype == dtype else engine.cast(x, dtype)
     if isinstance(x, (bool, int, float)):
