@@ -12,8 +12,8 @@ use crate::record::Handle;
 use crate::run::BUDGET;
 use crate::tensor::PyTensor;
 use plimsoll_data::{
-    AUTOTUNE, Calls, Cardinality, Component, Compression, Csv, Dataset, Files, Iter, Kind, Options, Padding, Row, Shared,
-    TfRecordWriter, Writer,
+    AUTOTUNE, Calls, Cardinality, Component, Compression, Csv, Dataset, Files, Iter, Kind, Options, Padding, Row,
+    Shared, TfRecordWriter, Writer,
 };
 use plimsoll_tensor::TensorType;
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyTypeError, PyValueError};
@@ -129,7 +129,10 @@ pub fn element<'py>(py: Python<'py>, row: &Row<'_>) -> PyResult<Bound<'py, PyLis
 pub fn write(py: Python<'_>, made: &Object<'_>, out: &mut Writer<'_, '_>, n: usize) -> PyResult<()> {
     let parts: Vec<Object<'_>> = made.try_iter()?.collect::<PyResult<_>>()?;
     if parts.len() != n {
-        return Err(PyValueError::new_err(format!("the function made {} components, but {n} were expected", parts.len())));
+        return Err(PyValueError::new_err(format!(
+            "the function made {} components, but {n} were expected",
+            parts.len()
+        )));
     }
     for (i, part) in parts.iter().enumerate() {
         let name = i.to_string();
@@ -211,7 +214,8 @@ impl PyDataset {
         header: bool,
         kind: Option<&str>,
     ) -> PyResult<PyDataset> {
-        let mut csv = Csv::default().delimiter(delimiter.bytes().next().unwrap_or(b',')).compression(compression(kind)?);
+        let mut csv =
+            Csv::default().delimiter(delimiter.bytes().next().unwrap_or(b',')).compression(compression(kind)?);
         if !header {
             csv = csv.no_header();
         }
@@ -474,13 +478,15 @@ impl Iterator for Yielding {
     type Item = PyResult<Py<PyAny>>;
 
     fn next(&mut self) -> Option<PyResult<Py<PyAny>>> {
-        Python::attach(|py| match std::mem::replace(&mut self.0, Err(PyRuntimeError::new_err("the generator failed"))) {
-            Ok(iterator) => {
-                let next = iterator.bind(py).try_iter().map(|mut i| i.next()).transpose();
-                self.0 = Ok(iterator);
-                next.map(|item| item.and_then(|i| i).map(Bound::unbind))
+        Python::attach(|py| {
+            match std::mem::replace(&mut self.0, Err(PyRuntimeError::new_err("the generator failed"))) {
+                Ok(iterator) => {
+                    let next = iterator.bind(py).try_iter().map(|mut i| i.next()).transpose();
+                    self.0 = Ok(iterator);
+                    next.map(|item| item.and_then(|i| i).map(Bound::unbind))
+                }
+                Err(error) => Some(Err(error)),
             }
-            Err(error) => Some(Err(error)),
         })
     }
 }
@@ -554,4 +560,3 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyIterator>()?;
     module.add_class::<PyRecords>()
 }
-

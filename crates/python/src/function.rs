@@ -419,7 +419,20 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     macro_rules! add {
         ($($name:ident),* $(,)?) => {$( module.add_function(wrap_pyfunction!($name, module)?)?; )*};
     }
-    add!(trace_begin, trace_end, trace_abort, trace_depth, trace_pause, trace_resume, inline, tape_begin, tape_end, gradients, optimize, flush);
+    add!(
+        trace_begin,
+        trace_end,
+        trace_abort,
+        trace_depth,
+        trace_pause,
+        trace_resume,
+        inline,
+        tape_begin,
+        tape_end,
+        gradients,
+        optimize,
+        flush
+    );
     add!(known_or_none);
     module.add_class::<Program>()
 }

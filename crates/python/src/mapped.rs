@@ -40,7 +40,8 @@ impl Mapped {
 
     /// What its results look like.
     pub fn components(&self) -> Vec<Component> {
-        let component = |(i, (_, ty)): (usize, &(String, TensorType))| Component::new(i.to_string(), ty.dtype, ty.dims());
+        let component =
+            |(i, (_, ty)): (usize, &(String, TensorType))| Component::new(i.to_string(), ty.dtype, ty.dims());
         self.outputs.iter().enumerate().map(component).collect()
     }
 
@@ -64,7 +65,8 @@ impl Mapped {
     /// As [`Mapped::apply`].
     pub fn test(&self, row: &Row<'_>) -> Result<bool, plimsoll_data::Error> {
         self.run(row, |engine, outputs| {
-            let (name, ty) = outputs.first().ok_or_else(|| plimsoll_data::Error::element("the function gives nothing"))?;
+            let (name, ty) =
+                outputs.first().ok_or_else(|| plimsoll_data::Error::element("the function gives nothing"))?;
             if ty.elements() != 1 || ty.dtype != plimsoll_tensor::DType::Bool {
                 let found = array::dtype_name(ty.dtype);
                 return Err(plimsoll_data::Error::element(format!("a filter gives one bool, not {found}{}", ty.shape)));
@@ -88,7 +90,9 @@ impl Mapped {
         for (i, (component, ty)) in row.spec().components().iter().zip(&self.inputs).enumerate() {
             let found = row.shape(&component.name)?;
             if *found != ty.shape {
-                return Err(words(&format!("the function was traced for {ty}, but this element has the shape {found}")));
+                return Err(words(&format!(
+                    "the function was traced for {ty}, but this element has the shape {found}"
+                )));
             }
             if let Some(to) = engine.input_bytes_mut(0, &format!("i{i}")) {
                 to.copy_from_slice(row.bytes(&component.name)?);

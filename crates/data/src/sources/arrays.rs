@@ -38,9 +38,7 @@ impl Dataset {
     /// assert_eq!(last.get::<u8>("x")?, [3, 4]);
     /// # Ok::<(), plimsoll_data::Error>(())
     /// ```
-    pub fn from_shared<N: Into<String>>(
-        arrays: impl IntoIterator<Item = (N, TensorType, Arc<dyn Shared>)>,
-    ) -> Dataset {
+    pub fn from_shared<N: Into<String>>(arrays: impl IntoIterator<Item = (N, TensorType, Arc<dyn Shared>)>) -> Dataset {
         let mut columns = Vec::new();
         for (name, ty, memory) in arrays {
             let name = name.into();
