@@ -21,6 +21,8 @@ from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.backend.common.symbolic_scope import SymbolicScope
 from keras.src.backend.config import floatx
 
+from plimsoll._variable import init_scope
+
 from keras_plimsoll.src import primitives as engine
 from keras_plimsoll.src import record
 
@@ -47,6 +49,11 @@ class Variable(KerasVariable):
 
     def _initialize(self, value):
         self._value = engine.Variable(convert_to_tensor(value, self._dtype), self._name, self._trainable)
+
+    def _initialize_with_initializer(self, initializer):
+        # At once, also where a step that is being traced makes the variable: an optimizer its slots, say.
+        with init_scope():
+            super()._initialize_with_initializer(initializer)
 
     def _direct_assign(self, value):
         self._value.assign(value)
@@ -83,6 +90,8 @@ def convert_to_tensor(x, dtype=None, sparse=None, ragged=None):
         dtype = standardize_dtype(dtype)
     if isinstance(x, KerasVariable):
         x = x.value
+    elif isinstance(x, engine.Variable):
+        x = x.value()
     if isinstance(x, Tensor):
         return x if dtype is None or x.dtype == dtype else engine.cast(x, dtype)
     if isinstance(x, (bool, int, float)):

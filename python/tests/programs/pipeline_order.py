@@ -22,5 +22,5 @@ def main(tf):
         "unbatch": listed(numbers.batch(3).unbatch()),
         "cardinality": [int(numbers.cardinality()), int(numbers.repeat().cardinality()), int(numbers.filter(lambda n: n > 2).cardinality())],
         "sorted": sorted(shuffled),
-        "specs": [str(tuple(numbers.batch(2).element_spec.shape)), numbers.element_spec.dtype.name],
+        "specs": [str(tuple(numbers.batch(3).element_spec.shape)), numbers.element_spec.dtype.name],
     }
