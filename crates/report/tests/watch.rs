@@ -116,7 +116,7 @@ impl Pty {
 
     /// It ended well, and the terminal is as it was.
     #[track_caller]
-    fn given_back(mut self) -> String {
+    fn expect_given_back(mut self) -> String {
         let begun = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -175,7 +175,7 @@ fn keys_change_the_view_and_q_leaves() {
     pty.press("p");
     pty.wait_for("PAUSED");
     pty.press("q");
-    pty.given_back();
+    pty.expect_given_back();
 }
 
 #[test]
@@ -186,14 +186,14 @@ fn signals_leave_the_terminal_as_it_was() {
         pty.wait_for("pictures");
         // SAFETY: sent to the child that this test started and has not waited for.
         unsafe { libc::kill(pty.child.id() as i32, signal) };
-        pty.given_back();
+        pty.expect_given_back();
     }
     // And Ctrl-C as a key, which is no signal while the terminal is taken.
     let directory = run("watch-ctrl-c");
     let mut pty = Pty::start(&directory, false);
     pty.wait_for("pictures");
     pty.press("\x03");
-    pty.given_back();
+    pty.expect_given_back();
 }
 
 #[test]
@@ -208,11 +208,11 @@ fn a_storm_of_resizes_is_survived() {
         std::thread::sleep(Duration::from_millis(5));
     }
     pty.press("q");
-    pty.given_back();
+    pty.expect_given_back();
 }
 
 #[test]
-fn a_panic_is_told_on_a_terminal_that_given_back() {
+fn a_panic_is_told_on_a_terminal_that_expect_given_back() {
     let directory = run("watch-panic");
     let mut pty = Pty::start(&directory, true);
     pty.wait_for("pictures");
