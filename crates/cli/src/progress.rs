@@ -29,7 +29,7 @@ pub enum TrainLine {
         steps_before: u64,
         /// The memory limit in bytes.
         memory_limit: Option<u64>,
-        /// What the process will hold at most.
+        /// What is reserved before the first step; the input pipeline comes on top.
         planned: u64,
         /// What is done to keep the limit.
         kept: Option<String>,
@@ -102,9 +102,38 @@ pub struct Progress {
 }
 
 struct Bars {
+    _quiet: QuietKeys,
     all: MultiProgress,
     steps: ProgressBar,
     gauge: ProgressBar,
+}
+
+/// While it lives, the terminal does not write `^C` into the lines that are drawn.
+struct QuietKeys(Option<libc::termios>);
+
+impl QuietKeys {
+    fn new() -> QuietKeys {
+        // SAFETY: the structure is plain data and valid for the calls.
+        unsafe {
+            let mut settings: libc::termios = std::mem::zeroed();
+            if libc::tcgetattr(libc::STDERR_FILENO, &mut settings) != 0 {
+                return QuietKeys(None);
+            }
+            let before = settings;
+            settings.c_lflag &= !libc::ECHOCTL;
+            libc::tcsetattr(libc::STDERR_FILENO, libc::TCSANOW, &settings);
+            QuietKeys(Some(before))
+        }
+    }
+}
+
+impl Drop for QuietKeys {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            // SAFETY: gives back the settings that were found.
+            unsafe { libc::tcsetattr(libc::STDERR_FILENO, libc::TCSANOW, before) };
+        }
+    }
 }
 
 impl Progress {
@@ -142,7 +171,7 @@ impl Progress {
         steps.set_style(style);
         let gauge = all.add(ProgressBar::new(0));
         gauge.set_style(ProgressStyle::with_template("{msg}").expect("a fixed template"));
-        self.bars = Some(Bars { all, steps, gauge });
+        self.bars = Some(Bars { _quiet: QuietKeys::new(), all, steps, gauge });
     }
 
     fn draw(&mut self) {

@@ -78,7 +78,9 @@ fn the_plan_says_what_training_takes() {
     let trained = ok(train(&path, &["--json", "--memory-limit", &limit.to_string()]));
     assert!(peak_kib(&trained) * 1024 <= limit, "{}", stderr(&trained));
     let begin: serde_json::Value = serde_json::from_str(stdout(&trained).lines().next().unwrap()).unwrap();
-    // The trainer's own ledger differs by what the process happens to hold.
+    // The trainer's own ledger differs by what the process happens to hold, and the pipeline is not open yet.
+    let input = narrow["parts"].as_array().unwrap().iter().find(|p| p["what"] == "input pipeline").unwrap();
+    let planned = planned - input["bytes"].as_u64().unwrap();
     let ledger = begin["planned"].as_u64().unwrap();
     assert!(ledger.abs_diff(planned) < 4 << 20, "planned {planned}, in the ledger {ledger}");
     let text = stdout(&ok(plimsoll().args(["plan", &path, "--sweep", "--points", "4"]).output().unwrap()));
@@ -136,7 +138,7 @@ fn the_demo_trains_on_more_data_than_its_limit() {
         [
             "demo",
             "--memory-limit",
-            "96MiB",
+            "112MiB",
             "--data-size",
             "192MiB",
             "--epochs",
@@ -148,7 +150,7 @@ fn the_demo_trains_on_more_data_than_its_limit() {
             "--json",
         ],
     ));
-    assert!(peak_kib(&output) <= 96 << 10, "{}", stderr(&output));
+    assert!(peak_kib(&output) <= 112 << 10, "{}", stderr(&output));
     let talk = stderr(&output);
     assert!(talk.contains("the data has 192 MiB") && talk.contains("report: "), "{talk}");
     assert!(folder.path("plimsoll-demo/runs/demo/report.html").is_file());

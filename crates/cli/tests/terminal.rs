@@ -5,10 +5,15 @@ mod common;
 use common::*;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::num::NonZero;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
+
+fn size(n: u16) -> NonZero<u16> {
+    NonZero::new(n).expect("a size")
+}
 
 /// A terminal of 24 lines and a command that runs in it.
 struct Terminal {
@@ -21,10 +26,10 @@ struct Terminal {
 impl Terminal {
     fn start(arguments: &[&str], columns: u16) -> Terminal {
         let (mut master, mut slave) = (0, 0);
-        let mut size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let mut window = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: all pointers are valid for the call; the name and the settings are not wanted.
         let opened =
-            unsafe { libc::openpty(&mut master, &mut slave, std::ptr::null_mut(), std::ptr::null_mut(), &mut size) };
+            unsafe { libc::openpty(&mut master, &mut slave, std::ptr::null_mut(), std::ptr::null_mut(), &mut window) };
         assert_eq!(opened, 0, "a terminal");
         // SAFETY: both were just opened and belong to nobody else.
         let (master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
@@ -43,7 +48,7 @@ impl Terminal {
         drop(slave);
         // SAFETY: the descriptor is open.
         unsafe { libc::fcntl(master.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
-        Terminal { master, child, screen: vt100::Parser::new(24, columns, 200), raw: Vec::new() }
+        Terminal { master, child, screen: vt100::Parser::new(size(24), size(columns), 200), raw: Vec::new() }
     }
 
     fn read(&mut self) {
@@ -55,7 +60,10 @@ impl Terminal {
     }
 
     fn text(&self) -> String {
-        self.screen.screen().contents()
+        // Row by row: a row that is full to its edge does not go on in the next.
+        let screen = self.screen.screen();
+        let rows: Vec<String> = screen.rows(0, screen.size().1.into()).map(|row| row.trim_end().to_owned()).collect();
+        rows.join("\n").trim_end().to_owned()
     }
 
     /// Waits until the screen shows something.

@@ -39,6 +39,7 @@ fn sample(field: &FieldDoc, table: &TableDoc) -> String {
         (_, _, "arrays" | "inputs") => "{ x = \"x.npy\" }".into(),
         (_, _, "labels") => "{ y = \"y\" }".into(),
         (_, _, "dtype") => "\"f32\"".into(),
+        (_, _, "values") => "[0.5, 0.1]".into(),
         (_, _, "better") => "\"smaller\"".into(),
         (_, _, "learning_rate") => "0.5".into(),
         (_, _, "shortcut") => "\"flatten\"".into(),
