@@ -5,7 +5,7 @@ through in two more. `install()` puts a finder before the ordinary ones that let
 that the syntax tree gets one more branch. Nothing else in Keras changes, no file is written, and a Keras of another
 version, or a module in which the expected chain is not found exactly once, is refused with an ImportError that says so.
 
-Installed with the package, `plimsoll.pth` calls `install()` at the start of Python, which costs one entry in
+Installed with the package, `keras_plimsoll.pth` calls `install()` at the start of Python, which costs one entry in
 `sys.meta_path`; it acts only when Keras is imported with this backend chosen. Keras' own plug-in mechanism makes this
 file unnecessary once it is released: `keras_plimsoll.src` is laid out for it.
 """
