@@ -38,7 +38,7 @@ impl Progress {
     fn draw(&mut self, done: usize) {
         const WIDTH: usize = 24;
         // How many steps there are may not be known before the end of the first epoch.
-        let filled = if self.steps == 0 { 0 } else { WIDTH.min(WIDTH * done / self.steps) };
+        let filled = (WIDTH * done).checked_div(self.steps).map_or(0, |filled| WIDTH.min(filled));
         let bar: String = (0..WIDTH).map(|i| if i < filled { '━' } else { '─' }).collect();
         let spent = self.started.elapsed();
         let left = spent.mul_f64(self.steps.saturating_sub(done) as f64 / done.max(1) as f64);

@@ -40,6 +40,7 @@ fn sample(field: &FieldDoc, table: &TableDoc) -> String {
         (_, _, "labels") => "{ y = \"y\" }".into(),
         (_, _, "dtype") => "\"f32\"".into(),
         (_, _, "values") => "[0.5, 0.1]".into(),
+        (_, _, "metrics") => "[\"accuracy\"]".into(),
         (_, _, "better") => "\"smaller\"".into(),
         (_, _, "learning_rate") => "0.5".into(),
         (_, _, "shortcut") => "\"flatten\"".into(),
