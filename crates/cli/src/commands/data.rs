@@ -442,7 +442,7 @@ fn bench(options: &BenchOptions, out: &Out) -> Outcome {
     let start = Instant::now();
     let mut iter = batches.iter(&budget).map_err(bad)?;
     let mut elements = 0u64;
-    while let Some(batch) = iter.next() {
+    for batch in iter.by_ref() {
         let batch = batch.map_err(bad)?;
         let first = &batch.spec().components()[0].name;
         elements += batch.shape(first).map_err(bad)?.dims().first().copied().unwrap_or(1) as u64;

@@ -231,7 +231,7 @@ pub fn try_disk(directory: &Path, bytes: u64) -> Result<(String, Option<(f64, f6
         return Ok((way.into(), None));
     }
     let mut block = vec![0u8; BLOCK as usize];
-    block.iter_mut().enumerate().for_each(|(i, b)| *b = (i * 31 >> 3) as u8);
+    block.iter_mut().enumerate().for_each(|(i, b)| *b = ((i * 31) >> 3) as u8);
     let start = Instant::now();
     for (slot, _) in &slots {
         file.store(*slot, &block).map_err(|e| e.to_string())?;
