@@ -34,7 +34,7 @@ fn outputs_validate() {
     let doctor = check("doctor", &json(&["doctor", "--disk-mib", "8"]), false);
     assert!(doctor[0]["limits"].as_array().unwrap().iter().filter(|l| l["binds"] == true).count() == 1);
     check("init", &json(&["init", "houses.csv", "--label", "price_class"]), false);
-    let plan = check("plan", &json(&["plan", "houses.toml", "--sweep", "--points", "3"]), false);
+    let plan = check("plan-output", &json(&["plan", "houses.toml", "--sweep", "--points", "3"]), false);
     assert_eq!(plan[0]["sweep"].as_array().unwrap().len(), 3);
     let settings = check("config", &json(&["config", "show", "houses.toml"]), true);
     assert!(settings.len() > 20);

@@ -47,6 +47,10 @@ fn settings(fd: &OwnedFd) -> libc::termios {
     }
 }
 
+fn size(n: u16) -> std::num::NonZero<u16> {
+    std::num::NonZero::new(n).expect("a terminal has rows and columns")
+}
+
 impl Pty {
     fn start(run: &Directory, panics: bool) -> Pty {
         let (mut master, mut slave) = (0, 0);
@@ -91,7 +95,7 @@ impl Pty {
 
     /// What a person sees.
     fn screen(&self) -> String {
-        let mut terminal = vt100::Parser::new(24, 80, 0);
+        let mut terminal = vt100::Parser::new(size(24), size(80), 0);
         terminal.process(&self.seen.lock().unwrap());
         terminal.screen().contents()
     }

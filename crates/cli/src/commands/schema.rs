@@ -11,7 +11,7 @@ use clap::Args;
 #[command(after_help = "\
 Examples:
   plimsoll schema                 the names
-  plimsoll schema plan            the schema of plimsoll plan --json
+  plimsoll schema plan-output     the schema of plimsoll plan --json
   plimsoll schema job > job.json  for editors that check TOML files")]
 pub struct Options {
     /// Which one; all names if not given.

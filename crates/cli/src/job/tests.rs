@@ -40,6 +40,7 @@ fn sample(field: &FieldDoc, table: &TableDoc) -> String {
         (_, _, "labels") => "{ y = \"y\" }".into(),
         (_, _, "dtype") => "\"f32\"".into(),
         (_, _, "values") => "[0.5, 0.1]".into(),
+        (_, _, "metrics") => "[\"accuracy\"]".into(),
         (_, _, "better") => "\"smaller\"".into(),
         (_, _, "learning_rate") => "0.5".into(),
         (_, _, "shortcut") => "\"flatten\"".into(),
@@ -49,7 +50,7 @@ fn sample(field: &FieldDoc, table: &TableDoc) -> String {
         (_, takes, _) if takes.starts_with("number") => "0.5".into(),
         (_, takes, _) if takes.starts_with("whole number") => "2".into(),
         (_, takes, _) if takes.starts_with("`true`") => "true".into(),
-        (_, takes, _) if takes == "activation" => "\"relu\"".into(),
+        (_, "activation", _) => "\"relu\"".into(),
         (_, takes, _) if takes.starts_with("text") || takes == "path" || takes.starts_with("name") => "\"a\"".into(),
         _ => match (inner, &table.choices) {
             (Some(TableDoc { choices: Some((_, choices)), .. }), _) => format!("\"{}\"", smallest_name(&choices)),
@@ -73,7 +74,9 @@ fn braces(doc: &TableDoc) -> String {
 
 /// Tries every key of a table, one at a time; `wrap` makes a job of a table.
 fn every_key(doc: &TableDoc, wrap: &dyn Fn(&str) -> String, seen: &mut usize) {
-    let members: Vec<(Option<(&str, &str)>, Vec<FieldDoc>, Vec<FieldDoc>)> = match &doc.choices {
+    // The key that decides and its word, the keys of all, and its own.
+    type Member<'a> = (Option<(&'a str, &'a str)>, Vec<FieldDoc>, Vec<FieldDoc>);
+    let members: Vec<Member<'_>> = match &doc.choices {
         None => vec![(None, Vec::new(), doc.fields.clone())],
         Some((tag, choices)) => {
             choices.iter().map(|(word, c)| (Some((*tag, *word)), doc.fields[1..].to_vec(), c.fields.clone())).collect()
