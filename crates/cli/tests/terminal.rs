@@ -26,10 +26,10 @@ struct Terminal {
 impl Terminal {
     fn start(arguments: &[&str], columns: u16) -> Terminal {
         let (mut master, mut slave) = (0, 0);
-        let mut window = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let window = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: all pointers are valid for the call; the name and the settings are not wanted.
         let opened =
-            unsafe { libc::openpty(&mut master, &mut slave, std::ptr::null_mut(), std::ptr::null_mut(), &mut window) };
+            unsafe { libc::openpty(&mut master, &mut slave, std::ptr::null_mut(), std::ptr::null_mut(), &window) };
         assert_eq!(opened, 0, "a terminal");
         // SAFETY: both were just opened and belong to nobody else.
         let (master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };

@@ -190,7 +190,7 @@ fn damaged_checkpoints_are_told_and_passed_over() {
     whole.fit(&data(), Fit::epochs(2).batch_size(10).callback(Checkpoint::every_steps(&folder.0, 5).keep(2))).unwrap();
     let files = folder.files();
     let names: Vec<&str> = files.iter().map(|f| f.file_name().unwrap().to_str().unwrap()).collect();
-    assert_eq!(names, ["step-000000000020.safetensors", "step-000000000025.safetensors"]);
+    assert_eq!(names, ["step-000000000025.safetensors", "step-000000000026.safetensors"]);
     let good = std::fs::read(&files[1]).unwrap();
     let before = trainer(16).weights().unwrap();
     // Cut short, and a bit in every 97th byte.
@@ -204,11 +204,11 @@ fn damaged_checkpoints_are_told_and_passed_over() {
         std::fs::write(&files[1], &bad).unwrap();
         let mut trainer = trainer(16);
         let error = trainer.load_checkpoint(&files[1]).unwrap_err().to_string();
-        assert!(error.contains("step-000000000025.safetensors"), "{error}");
+        assert!(error.contains("step-000000000026.safetensors"), "{error}");
         assert_eq!((trainer.weights().unwrap(), trainer.steps_done()), (before.clone(), 0), "nothing has changed");
         let loaded = trainer.load_latest_checkpoint(&folder.0).unwrap().unwrap();
         assert_eq!((loaded.path, loaded.damaged.len()), (files[0].clone(), 1));
-        assert_eq!(trainer.steps_done(), 20);
+        assert_eq!(trainer.steps_done(), 25);
     }
     std::fs::write(&files[1], &good).unwrap();
     // A checkpoint of another model, another optimizer, and weights alone.

@@ -149,7 +149,7 @@ fn draw(files: &[PathBuf; 2], n: u64, seed: u64) -> std::io::Result<()> {
         for (at, pixel) in template.iter_mut().enumerate() {
             let (x, y) = ((at % SIDE) as f64, (at / SIDE) as f64);
             let wave = ((x * cos + y * sin) / (5.0 + class / 2.0) + shift * std::f64::consts::TAU).sin();
-            *pixel = (64.0 + 24.0 * wave) as u8;
+            *pixel = (64.0 + 56.0 * wave) as u8;
         }
     }
     let mut pictures = BufWriter::with_capacity(1 << 20, File::create(&files[0])?);
@@ -170,7 +170,7 @@ fn draw(files: &[PathBuf; 2], n: u64, seed: u64) -> std::io::Result<()> {
         let template = &templates[which * PIXELS..(which + 1) * PIXELS];
         for (out, clean) in picture.chunks_exact_mut(8).zip(template.chunks_exact(8)) {
             let noise = next().to_le_bytes();
-            out.iter_mut().zip(clean).zip(noise).for_each(|((out, clean), noise)| *out = clean + noise / 2);
+            out.iter_mut().zip(clean).zip(noise).for_each(|((out, clean), noise)| *out = clean + noise / 4);
         }
         pictures.write_all(&picture)?;
         labels.write_all(&(class as i64).to_le_bytes())?;

@@ -130,8 +130,12 @@ impl fmt::Display for Kept {
         if self.states_in_file > Bytes::ZERO {
             parts.push(format!("{} of weights and optimizer state live there", self.states_in_file));
         }
-        let base = (self.seconds - self.extra_seconds).max(1e-9);
-        write!(f, "{}; about {:+.0} % time", parts.join(", "), 100.0 * self.extra_seconds / base)?;
+        let base = self.seconds - self.extra_seconds;
+        match base > 1e-3 * self.extra_seconds {
+            true => write!(f, "{}; about {:+.0} % time", parts.join(", "), 100.0 * self.extra_seconds / base)?,
+            // Nothing of the rest was measured, so there is nothing to compare with.
+            false => write!(f, "{}; about {:.2} s more a step", parts.join(", "), self.extra_seconds)?,
+        }
         match &self.barrier {
             Some(op) if self.slices > 1 => write!(f, " ({op} needs whole batches)"),
             _ => Ok(()),
