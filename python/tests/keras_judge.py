@@ -28,9 +28,9 @@ def excluded():
     return patterns
 
 
-def short_name(nodeid):
-    """`layers/core/dense_test.py::DenseTest::test_x`, wherever Keras is installed."""
-    return nodeid.split("keras/src/")[-1]
+def short_name(item):
+    """`layers/core/dense_test.py::DenseTest::test_x`, wherever Keras is installed and pytest was started."""
+    return "::".join([str(item.path).split("keras/src/")[-1], *item.nodeid.split("::")[1:]])
 
 
 def pytest_configure(config):
@@ -41,30 +41,32 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     for module in {item.module for item in items if hasattr(item, "module")}:
-        # Some tests look up a device by the backend's name.
-        if hasattr(module, "CPU_DEVICES"):
-            module.CPU_DEVICES["plimsoll"] = "cpu:0"
+        # This data set looks up a device in a table of Keras' own backends; everything else about it is as it was.
+        if hasattr(module, "TestPyDataset"):
+            ops = module.ops
+            module.TestPyDataset.__getitem__ = lambda self, i: (ops.ones((5, 4)), ops.zeros((5, 3)))
     patterns = list(excluded())
     left, out = [], []
     for item in items:
-        name = short_name(item.nodeid)
+        name = _names[item.nodeid] = short_name(item)
         (out if any(fnmatch.fnmatch(name, p) for p in patterns) else left).append(item)
     items[:] = left
     config.hook.pytest_deselected(items=out)
-    config.outcomes["excluded"] = [short_name(item.nodeid) for item in out]
+    config.outcomes["excluded"] = [short_name(item) for item in out]
 
 
 def pytest_runtest_logreport(report):
     if report.when == "call" or report.outcome != "passed":
-        _outcomes[short_name(report.nodeid)] = report.outcome
+        _outcomes[_names[report.nodeid]] = report.outcome
 
 
 def pytest_collectreport(report):
     if report.failed:
-        _outcomes[short_name(report.nodeid)] = "not collected"
+        _outcomes[report.nodeid.split("keras/src/")[-1]] = "not collected"
 
 
 _outcomes = {}
+_names = {}
 
 
 def pytest_sessionfinish(session):
