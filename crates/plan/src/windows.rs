@@ -187,10 +187,12 @@ fn shift(order: &[NodeId], lives: &mut Lifetimes, wished: &[Window], windows: &[
     for (at, &step) in steps.iter().enumerate() {
         moved[step as usize] = at as u32;
     }
+    let end = order.len().saturating_sub(1) as u32;
     for (buffer, window) in lives.buffers.iter_mut().zip(windows) {
         let (first, last) = (buffer.first as usize, buffer.last as usize);
-        buffer.first = moved[first].min(moved[window.first as usize]);
-        buffer.last = moved[last].max(moved[window.last as usize]);
+        // What is there from the begin (inputs) or until the end (results) stays so, whichever node then comes first or last.
+        buffer.first = if window.first == 0 { 0 } else { moved[first].min(moved[window.first as usize]) };
+        buffer.last = if window.last == end { end } else { moved[last].max(moved[window.last as usize]) };
     }
     let workspaces = steps.iter().map(|&step| lives.workspaces[step as usize]).collect();
     lives.workspaces = workspaces;
