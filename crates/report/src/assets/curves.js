@@ -4,7 +4,7 @@ function lineChart(title, series, { xName = "epoch", format = figure, zero = fal
   const W = 420, H = 210, L = 52, R = 14, T = 10, B = 26;
   series = series.filter((s) => s.points.some(([, y]) => y != null));
   const all = series.flatMap((s) => s.points).filter(([, y]) => y != null && isFinite(y));
-  const box = el("div", { class: "chart" }, el("h3", {}, title));
+  const box = el("div", { class: "chart" }, el("h2", {}, title));
   if (!all.length) { box.append(el("p", { class: "note" }, "no figures yet")); return box; }
   const xs = all.map((p) => p[0]), ys = all.map((p) => p[1]);
   let x0 = Math.min(...xs), x1 = Math.max(...xs), y0 = zero ? 0 : Math.min(...ys), y1 = Math.max(...ys);
@@ -70,5 +70,5 @@ function timeChart(epochs) {
     if (epochs.length <= 30 || i % Math.ceil(epochs.length / 15) === 0) svg.append(el("text", { x: x + w / 2, y: H - 9, "text-anchor": "middle" }, e.epoch + ""));
   });
   const key = el("ul", { class: "legend" }, el("li", {}, swatch(colour("--k2")), "computing"), el("li", {}, swatch(colour("--k3"), 2), "waiting for input"), el("li", {}, swatch(colour("--k6"), 4), "waiting for the disk"));
-  return el("div", { class: "chart wide" }, el("h3", {}, "Where the time went, by epoch"), el("p", { class: "note" }, words), svg, key);
+  return el("div", { class: "chart wide" }, el("h2", {}, "Where the time went, by epoch"), el("p", { class: "note" }, words), svg, key);
 }

@@ -119,12 +119,12 @@ function legend(p) {
 function details(side, p, i) {
   side.replaceChildren();
   if (i == null) {
-    side.append(el("h3", {}, "Choose a tensor"), el("p", { class: "note" }, "Click one in the picture or the table, or put the picture in focus: ← → move along the step, ↑ ↓ choose among what is alive, P goes to the peak."));
+    side.append(el("h2", {}, "Choose a tensor"), el("p", { class: "note" }, "Click one in the picture or the table, or put the picture in focus: ← → move along the step, ↑ ↓ choose among what is alive, P goes to the peak."));
     return;
   }
   const row = (name, value) => [el("dt", {}, name), el("dd", {}, value)];
   const other = p.partner.get(i);
-  side.append(el("h3", {}, nameOf(p, i)), el("p", {}, why(p, i)), el("dl", {},
+  side.append(el("h2", {}, nameOf(p, i)), el("p", {}, why(p, i)), el("dl", {},
     ...(p.type(i) ? row("type", p.type(i)) : []), ...row("bytes", exact(p.size[i])), ...row("address", `${exact(p.offset[i])} in the arena`),
     ...row("what", KINDS[p.kind[i]]), ...row("how", STRATEGIES[p.strategy[i]]),
     ...row("from", `${p.opText(p.birth[i])}, ${PHASES[p.phase[p.birth[i]]]}`), ...row("to", `${p.opText(p.death[i])}, ${PHASES[p.phase[p.death[i]]]}`)));
@@ -206,7 +206,7 @@ function costTab(run) {
   if (kept && p) {
     const base = Math.max(kept.seconds - kept.extra_seconds, 1e-12), again = [...p.isAgain];
     const againSeconds = p.opSeconds ? again.reduce((a, s) => a + p.opSeconds[s], 0) : null;
-    const card = (title, big, text) => el("div", { class: "card" }, el("h3", {}, title), el("span", { class: "big" }, big), el("p", { class: "note" }, text));
+    const card = (title, big, text) => el("div", { class: "card" }, el("h2", {}, title), el("span", { class: "big" }, big), el("p", { class: "note" }, text));
     root.append(el("div", { class: "costs" },
       card("Slices", kept.slices > 1 ? `${kept.slices} of each batch` : "whole batches", kept.slices > 1 ? (kept.exact ? "Gradients are added up; every bit is as with whole batches." : "Gradients are added up; sums are rounded differently.") + (kept.barrier ? ` ${kept.barrier} needs whole batches.` : "") : "No batch is cut."),
       card("Computed again", kept.ops_again ? plural(kept.ops_again, "op") : "nothing", kept.ops_again ? `${againSeconds != null ? `${secs(againSeconds)} a step (${percent(againSeconds, p.clock[p.steps])}). ` : ""}Their results were given up meanwhile.` : "Every value is computed once."),
@@ -276,8 +276,8 @@ function trainingTab(run) {
   root.append(charts);
   const stages = new Map();
   for (const e of f.epochs) for (const s of e.stages) { const t = stages.get(s.name) ?? [0, 0]; stages.set(s.name, [t[0] + s.seconds, t[1] + s.elements]); }
-  if (stages.size) root.append(el("h3", {}, "The input pipeline, stage by stage"), el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "stage"), el("th", { scope: "col", class: "n" }, "own time"), el("th", { scope: "col", class: "n" }, "elements"))), el("tbody", {}, ...[...stages].map(([name, [t, n]]) => el("tr", {}, el("td", {}, name), el("td", { class: "n" }, secs(t)), el("td", { class: "n" }, exact(n)))))));
-  if (f.events.length) root.append(el("h3", {}, "What happened"), el("ul", { class: "events" }, ...f.events.slice(-40).map((e) => el("li", {}, el("time", {}, new Date(e.at * 1000).toISOString().slice(11, 19)), el("b", {}, e.kind), ` ${e.message}`))));
+  if (stages.size) root.append(el("h2", {}, "The input pipeline, stage by stage"), el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "stage"), el("th", { scope: "col", class: "n" }, "own time"), el("th", { scope: "col", class: "n" }, "elements"))), el("tbody", {}, ...[...stages].map(([name, [t, n]]) => el("tr", {}, el("td", {}, name), el("td", { class: "n" }, secs(t)), el("td", { class: "n" }, exact(n)))))));
+  if (f.events.length) root.append(el("h2", {}, "What happened"), el("ul", { class: "events" }, ...f.events.slice(-40).map((e) => el("li", {}, el("time", {}, new Date(e.at * 1000).toISOString().slice(11, 19)), el("b", {}, e.kind), ` ${e.message}`))));
   if (f.epochs.length) {
     const keys = [...new Set(f.epochs.flatMap((e) => Object.keys(e.figures)))];
     const head = el("tr", {}, el("th", { scope: "col" }, "epoch"), ...keys.map((k) => el("th", { scope: "col", class: "n" }, k.replace(/_/g, " "))), el("th", { scope: "col", class: "n" }, "time"));
