@@ -198,3 +198,34 @@ fn shift(order: &[NodeId], lives: &mut Lifetimes, wished: &[Window], windows: &[
     lives.workspaces = workspaces;
     steps.iter().map(|&step| order[step as usize]).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifetime;
+
+    #[test]
+    fn an_input_is_there_before_a_read_that_moves() {
+        let buffer = |first, last| lifetime::Buffer {
+            bytes: 64,
+            first,
+            last,
+            kind: lifetime::Kind::Input,
+            values: Vec::new(),
+            node: None,
+        };
+        // An input that the second step uses, and a value whose read is the first step and is needed at the third.
+        let mut lives = Lifetimes {
+            homes: Vec::new(),
+            offsets: Vec::new(),
+            buffers: vec![buffer(0, 1), buffer(0, 2)],
+            workspaces: vec![None; 3],
+        };
+        let window = |first, last| Window { first, last };
+        let (wished, windows) = ([window(0, 1), window(0, 2)], [window(0, 1), window(2, 2)]);
+        let order = shift(&[NodeId(0), NodeId(1), NodeId(2)], &mut lives, &wished, &windows);
+        assert_eq!(order, [NodeId(1), NodeId(0), NodeId(2)]);
+        let lived: Vec<(u32, u32)> = lives.buffers.iter().map(|b| (b.first, b.last)).collect();
+        assert_eq!(lived, [(0, 0), (1, 2)]);
+    }
+}
