@@ -7,18 +7,23 @@
 //! Whether there is a way at all is decided by a search that looks neither at the room asked for nor at measured costs: the
 //! number that a refusal tells is the same whoever asks, and planning with exactly that room succeeds. Only then measured costs
 //! decide which way is the cheapest.
+//!
+//! That is chosen from a ladder of rooms that is the model's own: for every rung there is one choice, whoever asks, and a room gets the
+//! cheapest of those below it. So a larger room is never slower, and a smaller one never takes more memory. Only the nearest rungs are
+//! looked at, while one further down could still be cheaper.
 
-use crate::evict::{Effort, Problem};
-use crate::lifetime::lifetimes;
-use crate::limit::Seek;
+mod step;
+
+use crate::evict::Effort;
 use crate::place;
 use crate::predict::predict;
-use crate::split::{self, Batch, Cut, SplitInfo, Splitter};
-use crate::{CostModel, Explanation, Options, Plan, PlanError, StateLayout, check, explain, fuse, limit, schedule};
-use plimsoll_graph::{Graph, NodeId};
+use crate::split::Batch;
+use crate::{CostModel, Explanation, Options, Plan, PlanError, StateLayout, check, explain, limit};
+use plimsoll_graph::Graph;
 use plimsoll_tensor::TensorType;
-use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
+use std::cell::OnceCell;
+use std::rc::Rc;
+use step::{Planning, Prepared};
 
 /// By how much more is tried where a little too much was hoped for.
 const GRAIN: u64 = 64 << 10;
@@ -29,8 +34,19 @@ const LAYOUTS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 /// Where keeping the limit takes no larger part of the time, nothing else is tried.
 const CHEAP: f64 = 0.02;
 
-/// How often a plan is made again when it has more nodes than there is room for.
-const TRIES: usize = 2;
+/// Rungs of the ladder are no further apart than this part of what the steps take without a limit, and than this part of what is
+/// above the floor.
+const RUNGS: u64 = 40;
+const NEAR_FLOOR: u64 = 8;
+
+/// How many rungs are looked at for a room.
+const NEAREST: usize = 3;
+
+/// For a smaller part of the time nothing cheaper is looked for.
+const NEGLIGIBLE: f64 = 1e-3;
+
+/// What costs so many times more at first is not made cheaper than what is known by a longer search.
+const HOPELESS: f64 = 5.0;
 
 /// A step to be planned.
 #[derive(Clone, Debug)]
@@ -65,41 +81,16 @@ pub struct Choice {
 
 /// The steps of a model, looked at from all sides: made once, asked for one room after another.
 pub struct Chooser<'a> {
-    steps: Vec<Prepared>,
+    steps: Rc<Vec<Prepared>>,
+    /// By step: what its variants take without a limit, by the costs.
+    seconds: Vec<Vec<f64>>,
     states: &'a [State],
     /// The states that may go to the file, in the order they go.
     movable: Vec<usize>,
-    options: &'a Options,
+    options: Options,
     /// The same with costs that nobody measured.
     plain: Options,
     whole_bytes: OnceCell<u64>,
-}
-
-/// A step with the ways to cut it.
-struct Prepared {
-    fused: Graph,
-    batch: Option<Batch>,
-    /// The whole batch first, then ever smaller slices.
-    variants: Vec<Variant>,
-    /// How long the step takes when it is not cut.
-    seconds: f64,
-    /// What was found out about floors, by the size of the states in the file.
-    floors: RefCell<HashMap<u64, Vec<(u64, usize)>>>,
-}
-
-/// A way to cut a step. Its graph can be large, so it is made when it is looked at and not kept.
-struct Variant {
-    cut: Option<Cut>,
-    n_nodes: usize,
-    /// How long it takes without a limit, by the measured costs.
-    seconds: f64,
-}
-
-/// A variant's graph in its order.
-struct Opened {
-    graph: Graph,
-    order: Vec<NodeId>,
-    split: Option<SplitInfo>,
 }
 
 impl<'a> Chooser<'a> {
@@ -108,15 +99,26 @@ impl<'a> Chooser<'a> {
     ///
     /// # Errors
     /// When a graph breaks its own rules.
-    pub fn new(steps: &[Step<'_>], states: &'a [State], options: &'a Options) -> Result<Chooser<'a>, PlanError> {
+    pub fn new(steps: &[Step<'_>], states: &'a [State], options: &Options) -> Result<Chooser<'a>, PlanError> {
         let steps = steps.iter().map(|s| Prepared::new(s, options)).collect::<Result<Vec<_>, PlanError>>()?;
+        Ok(Chooser::of(Rc::new(steps), states, options))
+    }
+
+    /// The same steps with other costs, or with other ways to keep a limit but for cutting them.
+    pub fn with(&self, options: &Options) -> Chooser<'a> {
+        debug_assert_eq!(self.options.split, options.split);
+        Chooser::of(self.steps.clone(), self.states, options)
+    }
+
+    fn of(steps: Rc<Vec<Prepared>>, states: &'a [State], options: &Options) -> Chooser<'a> {
         let mut movable: Vec<usize> = Vec::new();
         if options.spill {
             movable.extend((0..states.len()).filter(|&i| states[i].rank.is_some()));
             movable.sort_by_key(|&i| (states[i].rank, std::cmp::Reverse(states[i].ty.bytes()), i));
         }
+        let seconds = steps.iter().map(|step| step.seconds(&options.costs)).collect();
         let plain = Options { costs: CostModel::default(), ..hasty(options) };
-        Ok(Chooser { steps, states, movable, options, plain, whole_bytes: OnceCell::new() })
+        Chooser { steps, seconds, states, movable, options: options.clone(), plain, whole_bytes: OnceCell::new() }
     }
 
     /// The steps when nothing is cut, computed again or moved; checked.
@@ -131,8 +133,8 @@ impl<'a> Chooser<'a> {
 
     fn whole(&self) -> Result<Choice, PlanError> {
         let layout = self.layout(0);
-        let plans = self.steps.iter().map(|s| s.plan(0, &layout, None, self.options, Seek::Smallest));
-        Ok(Choice { plans: plans.collect::<Result<_, _>>()?, layout })
+        let plan = |step: usize| self.step(step, &self.options).plan(0, &layout, None);
+        Ok(Choice { plans: (0..self.steps.len()).map(plan).collect::<Result<_, _>>()?, layout })
     }
 
     /// What the steps take then, with all nodes.
@@ -144,15 +146,67 @@ impl<'a> Chooser<'a> {
         Ok(*self.whole_bytes.get_or_init(|| bytes))
     }
 
-    /// The cheapest way found to keep within `room` bytes of states and arena, if there is one: to be
-    /// [finished](Chooser::finish) before it runs.
+    /// The cheapest way found to keep within `room` bytes of states and arena, if there is one, checked. Something that takes
+    /// less than `known` seconds is looked for: what is slower may be left as it was found first, or be left out.
     ///
     /// # Errors
-    /// When a graph breaks its own rules.
-    pub fn within(&self, room: u64) -> Result<Option<Choice>, PlanError> {
+    /// When a graph breaks its own rules, or a plan is unsafe, which would be a bug.
+    pub fn within(&self, room: u64, known: f64) -> Result<Option<Choice>, PlanError> {
+        let best = self.cheapest(room, known)?;
+        best.iter().try_for_each(Choice::check)?;
+        Ok(best)
+    }
+
+    fn cheapest(&self, room: u64, known: f64) -> Result<Option<Choice>, PlanError> {
         if self.unlimited_bytes()? <= room {
             return Ok(Some(self.whole()?));
         }
+        if known <= self.least_seconds() * (1.0 + NEGLIGIBLE) {
+            return Ok(None);
+        }
+        let mut best: Option<Choice> = None;
+        let floor = self.floor()?;
+        for rung in rungs(self.unlimited_bytes()?, floor).skip_while(|rung| *rung > room).take(NEAREST) {
+            let beat = best.as_ref().map_or(known, |b| b.seconds().min(known));
+            if best.is_some() && beat <= self.least_seconds() * (1.0 + NEGLIGIBLE) {
+                break;
+            }
+            let Some(choice) = self.at_rung(rung, beat)? else { break };
+            if best.as_ref().is_none_or(|b| choice.is_better_than(b, self.options.node_bytes)) {
+                best = Some(choice);
+            }
+        }
+        if best.is_some() {
+            return Ok(best);
+        }
+        // The search that decides whether there is a way looks further.
+        for n in [0, self.movable.len()] {
+            if let Some(way) = self.feasible(n, room)? {
+                let way = self.improve(way, room, Effort::QUICK)?;
+                return Ok(Some(self.finish(way, room)?));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What no choice can do without.
+    fn floor(&self) -> Result<u64, PlanError> {
+        let layout = self.layout(self.movable.len());
+        let mut most = 0;
+        for step in 0..self.steps.len() {
+            let floors = self.step(step, &self.options).floors(&layout)?;
+            most = most.max(floors.first().map_or(0, |(floor, _)| *floor));
+        }
+        Ok(layout.bytes() + most)
+    }
+
+    /// Seconds that no choice is below.
+    fn least_seconds(&self) -> f64 {
+        self.seconds.iter().map(|s| s.iter().copied().fold(f64::INFINITY, f64::min)).sum()
+    }
+
+    /// The choice of a rung.
+    fn at_rung(&self, room: u64, known: f64) -> Result<Option<Choice>, PlanError> {
         // Few states in the file first: reading and writing them costs more than what they make room for, mostly.
         let mut best: Option<Choice> = None;
         let most = self.movable.len();
@@ -162,33 +216,32 @@ impl<'a> Chooser<'a> {
             if best.as_ref().is_some_and(|b| b.extra_seconds() <= CHEAP * b.seconds()) {
                 break;
             }
-            if let Some(choice) = self.quick(n, room)?
-                && best.as_ref().is_none_or(|b| choice.seconds() < b.seconds())
-            {
+            let below = best.as_ref().map_or(f64::INFINITY, Choice::seconds);
+            if let Some(choice) = self.quick(n, room, below)? {
                 best = Some(choice);
             }
         }
-        if best.is_some() {
-            return Ok(best);
+        let plain: f64 = self.seconds.iter().map(|s| s[0]).sum();
+        match best {
+            Some(found) if found.extra_seconds() < HOPELESS * (known - plain) => Ok(Some(self.finish(found, room)?)),
+            other => Ok(other),
         }
-        // The search that decides whether there is a way looks further.
-        for n in [0, most] {
-            if let Some(way) = self.feasible(n, room)? {
-                return Ok(Some(self.improve(way, room, Effort::QUICK)?));
-            }
-        }
-        Ok(None)
     }
 
-    /// The cheapest way that is found at once with `n` states in the file.
-    fn quick(&self, n: usize, room: u64) -> Result<Option<Choice>, PlanError> {
+    /// The cheapest way that is found at once with `n` states in the file, if it takes less than `below` seconds.
+    fn quick(&self, n: usize, room: u64, below: f64) -> Result<Option<Choice>, PlanError> {
         let layout = self.layout(n);
-        let options = hasty(self.options);
+        let options = hasty(&self.options);
         let Some(space) = room.checked_sub(layout.bytes()) else { return Ok(None) };
-        let mut plans = Vec::with_capacity(self.steps.len());
-        for (i, step) in self.steps.iter().enumerate() {
+        let mut plans: Vec<Plan> = Vec::with_capacity(self.steps.len());
+        // What steps that are not planned yet take at least counts too.
+        let mut left = below - self.seconds.iter().map(|s| s[0]).sum::<f64>();
+        for i in 0..self.steps.len() {
             let limit = space.saturating_sub(self.nodes_of_others(i));
-            let Some(plan) = step.cheapest_within(&layout, limit, &options, None)? else { return Ok(None) };
+            let planning = self.step(i, &options);
+            let plan = planning.cheapest_within(&layout, limit, None, left + self.seconds[i][0])?;
+            let Some(plan) = plan else { return Ok(None) };
+            left -= plan.recomputed.seconds - self.seconds[i][0];
             plans.push(plan);
         }
         let choice = Choice { layout, plans };
@@ -205,18 +258,22 @@ impl<'a> Chooser<'a> {
             || self.feasible(self.movable.len(), room)?.is_some())
     }
 
-    /// The same choice after a longer search for cheaper plans, checked.
-    ///
-    /// # Errors
-    /// When a plan is unsafe, which would be a bug.
-    pub fn finish(&self, choice: Choice, room: u64) -> Result<Choice, PlanError> {
+    /// The same choice after a longer search for cheaper plans.
+    fn finish(&self, choice: Choice, room: u64) -> Result<Choice, PlanError> {
+        let found: Vec<f64> = choice.plans.iter().map(|p| p.recomputed.seconds).collect();
         let mut best = choice;
         if best.plans.iter().any(|p| p.recomputed.nodes + p.recomputed.transfers > 0) {
             best = self.improve(best, room, self.options.search)?;
         }
-        best.plans = best.plans.into_iter().map(|plan| limit::tighten(plan, limit::PACKING)).collect();
-        best.check()?;
+        // What was found by a search is tight already.
+        let same = best.plans.iter_mut().zip(found).filter(|(plan, found)| plan.recomputed.seconds == *found);
+        same.for_each(|(plan, _)| limit::tighten(plan, limit::PACKING));
         Ok(best)
+    }
+
+    /// A step, to be planned with these options.
+    fn step<'s>(&'s self, index: usize, options: &'s Options) -> Planning<'s> {
+        Planning { step: &self.steps[index], seconds: &self.seconds[index], options }
     }
 
     /// A layout with the first `n` movable states in the file.
@@ -235,7 +292,7 @@ impl<'a> Chooser<'a> {
             let mut plans = Vec::with_capacity(self.steps.len());
             for i in 0..self.steps.len() {
                 let Some(limit) = space.checked_sub(self.nodes_of_others(i)) else { return Ok(None) };
-                let Some(plan) = self.steps[i].some_within(&layout, limit, &self.plain)? else { return Ok(None) };
+                let Some(plan) = self.step(i, &self.plain).some_within(&layout, limit)? else { return Ok(None) };
                 plans.push(plan);
             }
             let choice = Choice { layout: layout.clone(), plans };
@@ -250,14 +307,14 @@ impl<'a> Chooser<'a> {
     /// Bytes that the nodes of all steps but one take, when they are not cut.
     fn nodes_of_others(&self, step: usize) -> u64 {
         let others = self.steps.iter().enumerate().filter(|(i, _)| *i != step);
-        others.map(|(_, s)| s.overhead(0, self.options)).sum()
+        others.map(|(_, s)| s.overhead(0, &self.options)).sum()
     }
 
     /// The cheapest plans found with the same layout.
     fn improve(&self, way: Choice, room: u64, effort: Effort) -> Result<Choice, PlanError> {
         let mut best = way;
         let options = match effort {
-            Effort::QUICK => hasty(self.options),
+            Effort::QUICK => hasty(&self.options),
             effort => Options { search: effort, ..self.options.clone() },
         };
         for i in 0..self.steps.len() {
@@ -265,12 +322,14 @@ impl<'a> Chooser<'a> {
             let others = best.bytes(self.options.node_bytes) - best.bytes(0) - nodes(&best.plans[i]);
             let limit = room.saturating_sub(best.layout.bytes() + others);
             if effort == Effort::QUICK {
+                // It was found by costs that nobody measured.
                 let plan = &mut best.plans[i];
-                let order = plan.instructions.iter().map(|i| i.node);
-                plan.recomputed.seconds = predict(&plan.graph, order, &options.costs).seconds;
+                let time = predict(&plan.graph, plan.instructions.iter().map(|i| i.node), &options.costs);
+                (plan.recomputed.seconds, plan.recomputed.score) = (time.seconds, time.score);
+                plan.recomputed.extra_seconds = time.seconds - self.seconds[i][0];
             }
             let found = best.plans[i].clone();
-            let plan = self.steps[i].cheapest_within(&best.layout, limit, &options, Some(found))?;
+            let plan = self.step(i, &options).cheapest_within(&best.layout, limit, Some(found), f64::INFINITY)?;
             let before = std::mem::replace(&mut best.plans[i], plan.expect("one was known"));
             if best.bytes(self.options.node_bytes) > room {
                 best.plans[i] = before;
@@ -291,16 +350,16 @@ impl<'a> Chooser<'a> {
         for n in layouts {
             let layout = self.layout(n);
             let mut floor = 0;
-            for step in &self.steps {
-                floor = floor.max(step.lowest(&layout, &self.plain)?.first().map_or(0, |(floor, _)| *floor));
+            for i in 0..self.steps.len() {
+                floor = floor.max(self.step(i, &self.plain).lowest(&layout)?.first().map_or(0, |(floor, _)| *floor));
             }
             if least.as_ref().is_some_and(|l| layout.bytes() + floor >= l.bytes) {
                 continue;
             }
             // The room must do for all steps: the one that needs most decides.
             let mut most = Need::default();
-            for (i, step) in self.steps.iter().enumerate() {
-                let mut need = step.smallest(&layout, &self.plain)?;
+            for i in 0..self.steps.len() {
+                let mut need = self.step(i, &self.plain).smallest(&layout)?;
                 need.bytes += self.nodes_of_others(i);
                 if need.bytes >= most.bytes {
                     most = need;
@@ -369,241 +428,28 @@ impl Choice {
         self.plans.iter().map(|p| p.recomputed.seconds).sum()
     }
 
+    /// Whether it takes less time than another, or as much and less memory.
+    fn is_better_than(&self, other: &Choice, node_bytes: u64) -> bool {
+        let of = |choice: &Choice| (choice.seconds(), choice.bytes(node_bytes));
+        of(self).partial_cmp(&of(other)).is_some_and(|order| order.is_lt())
+    }
+
     /// Of which for keeping the limit.
     pub fn extra_seconds(&self) -> f64 {
         self.plans.iter().map(|p| p.recomputed.extra_seconds).sum()
     }
 }
 
-impl Prepared {
-    fn new(step: &Step<'_>, options: &Options) -> Result<Prepared, PlanError> {
-        step.graph.verify()?;
-        let fused = fuse::fuse(step.graph)?;
-        let mut cuts: Vec<Cut> = Vec::new();
-        if let Some(batch) = &step.batch {
-            match step.slices {
-                Some(n) if n > 1 => cuts.push(Cut { entries: batch.entries.div_ceil(n), exact: false }),
-                Some(_) => {}
-                None if options.split => {
-                    cuts.extend(
-                        split::candidates(&fused, batch).into_iter().map(|entries| Cut { entries, exact: true }),
-                    );
-                }
-                None => {}
-            }
-        }
-        let seconds = seconds(&fused, options);
-        let mut prepared =
-            Prepared { fused, batch: step.batch.clone(), variants: Vec::new(), seconds, floors: RefCell::default() };
-        if cuts.is_empty() || cuts[0].exact {
-            prepared.variants.push(Variant { cut: None, n_nodes: prepared.fused.nodes().len(), seconds });
-        }
-        let live = live_bytes(&prepared.fused, options);
-        for cut in cuts {
-            // Nodes take memory too, and planning takes more of it: slices must be worth that.
-            let slices = prepared.batch.as_ref().map_or(1, |b| b.entries.div_ceil(cut.entries));
-            let nodes = (slices * prepared.fused.nodes().len()) as u64;
-            if cut.exact && nodes * options.node_bytes > live / 8 {
-                break;
-            }
-            let opened = prepared.open(Some(cut))?;
-            if cut.exact && opened.split.as_ref().is_none_or(|s| s.cut_nodes == 0) {
-                break;
-            }
-            let (n_nodes, seconds) = (opened.graph.nodes().len(), self::seconds(&opened.graph, options));
-            prepared.variants.push(Variant { cut: Some(cut), n_nodes, seconds });
-        }
-        Ok(prepared)
-    }
-
-    fn open(&self, cut: Option<Cut>) -> Result<Opened, PlanError> {
-        let (graph, split) = match (cut, &self.batch) {
-            (Some(cut), Some(batch)) => {
-                let split = Splitter::new(&self.fused, batch, cut).build()?;
-                (split.graph, Some(split.info))
-            }
-            _ => (self.fused.clone(), None),
-        };
-        Ok(Opened { order: schedule::schedule(&graph), graph, split })
-    }
-
-    /// Memory outside the arena, with room for nodes that evictions add.
-    fn overhead(&self, variant: usize, options: &Options) -> u64 {
-        let nodes = self.variants[variant].n_nodes as u64;
-        options.node_bytes * if options.recompute || options.spill { nodes + nodes / 2 } else { nodes }
-    }
-
-    /// A plan whose arena and nodes keep a limit. A refusal counts both too.
-    fn plan(
-        &self,
-        variant: usize,
-        layout: &StateLayout,
-        limit: Option<u64>,
-        options: &Options,
-        seek: Seek,
-    ) -> Result<Plan, PlanError> {
-        let Opened { graph, order, split } = self.open(self.variants[variant].cut)?;
-        let outside = self.overhead(variant, options);
-        let mut options = Options { limit: limit.map(|limit| limit.saturating_sub(outside)), ..options.clone() };
-        let mut plan = limit::plan_within(graph, &order, layout, &options, seek);
-        // What keeps the limit may have more nodes than were left room for.
-        for _ in 0..TRIES {
-            let (Seek::Plan, Some(limit), Ok(made)) = (seek, limit, &plan) else { break };
-            let bytes = made.arena_bytes + options.node_bytes * made.graph.nodes().len() as u64;
-            let Some(over) = bytes.checked_sub(limit).filter(|over| *over > 0) else { break };
-            options.limit = options.limit.map(|within| within.min(made.arena_bytes).saturating_sub(over + GRAIN));
-            plan = limit::plan_within(self.open(self.variants[variant].cut)?.graph, &order, layout, &options, seek);
-        }
-        let mut plan = plan.map_err(|e| match e {
-            PlanError::DoesNotFit { limit, smallest, floor, floor_op, unlimited, peak } => PlanError::DoesNotFit {
-                limit: limit + outside,
-                smallest: smallest + outside,
-                floor: floor + outside,
-                floor_op,
-                unlimited: unlimited + outside,
-                peak,
-            },
-            other => other,
-        })?;
-        plan.split = split;
-        if plan.recomputed.seconds == 0.0 {
-            plan.recomputed.seconds = self.variants[variant].seconds;
-        }
-        plan.recomputed.extra_seconds = plan.recomputed.seconds - self.seconds;
-        Ok(plan)
-    }
-
-    /// A plan within the limit, the first that is found.
-    fn some_within(&self, layout: &StateLayout, limit: u64, options: &Options) -> Result<Option<Plan>, PlanError> {
-        for (floor, i) in self.lowest(layout, options)? {
-            if floor <= limit
-                && let Ok(plan) = fits(self.plan(i, layout, Some(limit), options, Seek::Smallest))?
-            {
-                return Ok(Some(plan));
-            }
-        }
-        Ok(None)
-    }
-
-    /// What every variant cannot do without, least first.
-    fn floors(&self, layout: &StateLayout, options: &Options) -> Result<Vec<(u64, usize)>, PlanError> {
-        let key = layout.file_bytes();
-        if let Some(known) = self.floors.borrow().get(&key) {
-            return Ok(known.clone());
-        }
-        let mut floors = Vec::with_capacity(self.variants.len());
-        for (i, variant) in self.variants.iter().enumerate() {
-            let opened = self.open(variant.cut)?;
-            let floor = Problem::of(&opened.graph, &opened.order, layout, options).floor().bytes;
-            floors.push((self.overhead(i, options) + floor, i));
-        }
-        floors.sort_unstable();
-        self.floors.borrow_mut().insert(key, floors.clone());
-        Ok(floors)
-    }
-
-    /// The variant that needs least, and the whole batch: only these decide what is possible, since planning them all would
-    /// take longer than a refusal may.
-    fn lowest(&self, layout: &StateLayout, options: &Options) -> Result<Vec<(u64, usize)>, PlanError> {
-        let mut floors = self.floors(layout, options)?;
-        let mut seen = 0;
-        floors.retain(|(_, i)| {
-            seen += (*i != 0) as usize;
-            *i == 0 || seen <= 1
-        });
-        Ok(floors)
-    }
-
-    /// The smallest limit for which a plan is found.
-    fn smallest(&self, layout: &StateLayout, options: &Options) -> Result<Need, PlanError> {
-        let mut least: Option<Need> = None;
-        for (floor, i) in self.lowest(layout, options)? {
-            if least.as_ref().is_some_and(|need| floor >= need.bytes) {
-                break;
-            }
-            let need = match fits(self.plan(i, layout, Some(0), options, Seek::Smallest))? {
-                Err(need) => need,
-                Ok(_) => Need::default(),
-            };
-            if least.as_ref().is_none_or(|l| need.bytes < l.bytes) {
-                least = Some(need);
-            }
-        }
-        Ok(least.expect("a step has a variant"))
-    }
-
-    /// The cheapest plan found within the limit, starting from one that is known.
-    fn cheapest_within(
-        &self,
-        layout: &StateLayout,
-        limit: u64,
-        options: &Options,
-        found: Option<Plan>,
-    ) -> Result<Option<Plan>, PlanError> {
-        let quick = hasty(options);
-        let floors = self.floors(layout, options)?;
-        // What is known keeps the limit, whatever it costs.
-        let entries = |plan: &Plan| plan.split.as_ref().map(|s| s.entries);
-        let mut by = found.as_ref().map(|plan| (self.variant_of(entries(plan)), plan.recomputed.seconds));
-        let mut cheapest = found;
-        let is_searched = options.search != Effort::QUICK;
-        for (i, variant) in self.variants.iter().enumerate() {
-            let floor = floors.iter().find(|(_, v)| *v == i).map_or(u64::MAX, |f| f.0);
-            // A variant is never faster than without a limit.
-            let known = by.map_or(f64::INFINITY, |(_, seconds)| seconds);
-            if variant.seconds >= known || floor > limit || is_searched && by.is_some_and(|(at, _)| at != i) {
-                continue;
-            }
-            if let Ok(plan) =
-                fits(self.plan(i, layout, Some(limit), if is_searched { options } else { &quick }, Seek::Plan))?
-                && plan.recomputed.seconds < known
-            {
-                by = Some((i, plan.recomputed.seconds));
-                cheapest = Some(plan);
-            }
-        }
-        Ok(cheapest)
-    }
-
-    /// The variant with slices of so many entries.
-    fn variant_of(&self, entries: Option<usize>) -> usize {
-        self.variants.iter().position(|v| v.cut.map(|c| c.entries) == entries).unwrap_or(0)
-    }
-}
-
-/// The most bytes that are alive at once when a graph runs plainly.
-fn live_bytes(graph: &Graph, options: &Options) -> u64 {
-    let lives = lifetimes(graph, &schedule::schedule(graph), options.threads);
-    let mut change = vec![0i64; graph.nodes().len() + 2];
-    for buffer in &lives.buffers {
-        change[buffer.first as usize] += buffer.bytes as i64;
-        change[buffer.last as usize + 1] -= buffer.bytes as i64;
-    }
-    let (mut live, mut most) = (0, 0);
-    for c in change {
-        live += c;
-        most = most.max(live);
-    }
-    most as u64
-}
-
-/// Seconds of a graph whose nodes run in the order they stand in.
-fn seconds(graph: &Graph, options: &Options) -> f64 {
-    predict(graph, graph.nodes().map(|(id, _)| id), &options.costs).seconds
+/// The rooms for which there are choices, from what is needed without a limit down to the floor: the nearer to that the closer together.
+fn rungs(unlimited: u64, floor: u64) -> impl Iterator<Item = u64> {
+    let below = move |rung: &u64| {
+        let apart = (rung.saturating_sub(floor) / NEAR_FLOOR).min(unlimited / RUNGS).max(GRAIN);
+        rung.checked_sub(apart).filter(|next| *next >= floor)
+    };
+    std::iter::successors(Some(unlimited), below).skip(1)
 }
 
 /// The same options with the first run and the first packing that are found.
 fn hasty(options: &Options) -> Options {
     Options { search: Effort::QUICK, effort: place::Effort::QUICK, ..options.clone() }
-}
-
-/// A plan, or what it would need.
-fn fits(plan: Result<Plan, PlanError>) -> Result<Result<Plan, Need>, PlanError> {
-    match plan {
-        Ok(plan) => Ok(Ok(plan)),
-        Err(PlanError::DoesNotFit { smallest, floor, floor_op, .. }) => {
-            Ok(Err(Need { bytes: smallest, floor, floor_op }))
-        }
-        Err(other) => Err(other),
-    }
 }

@@ -275,7 +275,7 @@ pub fn plan(graph: &Graph, state: &StateLayout, options: &Options) -> Result<Pla
     for (value, _) in graph.states() {
         find_state(&graph, value, state)?;
     }
-    let plan = limit::plan_within(graph, &order, state, options, limit::Seek::Smallest)?;
+    let plan = limit::plan_within(graph, &order, state, options)?;
     check(&plan.graph, &plan)?;
     Ok(plan)
 }

@@ -5,8 +5,9 @@
 //! told in a refusal is one that works, and the same for all who ask.
 
 use crate::evict::{Effort, Evicted, Evictor, Problem};
-use crate::lifetime::Kind;
+use crate::lifetime::{Kind, lifetimes};
 use crate::predict::predict;
+use crate::windows::most_alive;
 use crate::{Explanation, Options, Place, Plan, PlanError, Recompute, StateLayout, assemble, explain, place};
 use plimsoll_graph::{Graph, NodeId};
 
@@ -28,38 +29,27 @@ const DESCENTS: usize = 6;
 /// How hard to look again when a run was packed too high.
 const AGAIN: Effort = Effort { base: 200_000, per_task: 4_000 };
 
-/// What is wanted where a limit may be too small.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seek {
-    /// A plan wherever there is one, or else the smallest limit that would do.
-    Smallest,
-    /// A plan if one is found soon; the smallest limit of a refusal is then only one that would do.
-    Plan,
-}
-
 /// A run that takes so many times longer when it is packed is looked at again with less alive.
 const WAITS: f64 = 1.005;
 
 /// How often at most.
 const PACKED: usize = 3;
 
-/// A plan of a graph whose nodes run in this order, within the limit of the options.
+/// A plan of a graph whose nodes run in this order, within the limit of the options, or the smallest limit that would do.
 pub(crate) fn plan_within(
     graph: Graph,
     order: &[NodeId],
     state: &StateLayout,
     options: &Options,
-    seek: Seek,
 ) -> Result<Plan, PlanError> {
     let limit = options.limit.unwrap_or(u64::MAX);
-    let has_filed = graph.states().any(|(_, name)| state.in_file(name).is_some());
-    if !has_filed {
+    if !has_filed(&graph, state) {
         let whole = assemble(graph, order, state, options, 0, options.effort)?;
         if whole.arena_bytes <= limit {
             return Ok(whole);
         }
         let problem = Problem::of(&whole.graph, order, state, options);
-        return Limited { graph: &whole.graph, problem: &problem, state, options, whole: &whole }.plan(limit, seek);
+        return Limited { graph: &whole.graph, problem: &problem, state, options }.plan(limit, &whole);
     }
     // States come from the file, so that transfers are needed with any limit.
     let problem = Problem::of(&graph, order, state, options);
@@ -69,7 +59,34 @@ pub(crate) fn plan_within(
     if whole.arena_bytes <= limit {
         return Ok(whole);
     }
-    Limited { graph: &graph, problem: &problem, state, options, whole: &whole }.plan(limit, seek)
+    Limited { graph: &graph, problem: &problem, state, options }.plan(limit, &whole)
+}
+
+/// The same if one is found soon that takes less than `below` seconds.
+pub(crate) fn plan_soon(
+    graph: Graph,
+    order: &[NodeId],
+    state: &StateLayout,
+    options: &Options,
+    below: f64,
+) -> Result<Option<Plan>, PlanError> {
+    let limit = options.limit.unwrap_or(u64::MAX);
+    let problem = Problem::of(&graph, order, state, options);
+    if !has_filed(&graph, state) {
+        let lives = lifetimes(&graph, order, options.threads).buffers;
+        let sizes = lives.iter().map(|b| place::Buffer { bytes: b.bytes, first: b.first, last: b.last });
+        if most_alive(sizes) <= limit {
+            let whole = assemble(graph.clone(), order, state, options, limit, options.effort)?;
+            if whole.arena_bytes <= limit {
+                return Ok(Some(whole));
+            }
+        }
+    }
+    Limited { graph: &graph, problem: &problem, state, options }.fastest(limit, None, below)
+}
+
+fn has_filed(graph: &Graph, state: &StateLayout) -> bool {
+    graph.states().any(|(_, name)| state.in_file(name).is_some())
 }
 
 /// The plan of a run.
@@ -97,15 +114,15 @@ fn place_run(
 }
 
 /// The same plan in a smaller arena, if one is found: packing stops at the limit, and what is alive may need less than that.
-pub(crate) fn tighten(mut plan: Plan, effort: place::Effort) -> Plan {
+pub(crate) fn tighten(plan: &mut Plan, effort: place::Effort) {
     let sizes: Vec<place::Buffer> =
         plan.buffers.iter().map(|(b, _)| place::Buffer { bytes: b.bytes, first: b.first, last: b.last }).collect();
     if plan.arena_bytes <= plan.live_bytes + plan.live_bytes / 200 {
-        return plan;
+        return;
     }
     let placement = place::place(&sizes, effort);
     if placement.height >= plan.arena_bytes {
-        return plan;
+        return;
     }
     for ((buffer, offset), &new) in plan.buffers.iter_mut().zip(&placement.offsets) {
         for value in &buffer.values {
@@ -119,7 +136,6 @@ pub(crate) fn tighten(mut plan: Plan, effort: place::Effort) -> Plan {
         *offset = new;
     }
     plan.arena_bytes = placement.height;
-    plan
 }
 
 /// A graph that does not fit without evictions.
@@ -128,54 +144,66 @@ struct Limited<'a> {
     problem: &'a Problem,
     state: &'a StateLayout,
     options: &'a Options,
-    /// Without a limit.
-    whole: &'a Plan,
 }
 
 impl Limited<'_> {
-    /// The fastest plan found within a limit, or the refusal.
-    fn plan(&self, limit: u64, seek: Seek) -> Result<Plan, PlanError> {
-        let least = if seek == Seek::Smallest { self.smallest(limit)? } else { None };
-        if seek == Seek::Smallest && least.as_ref().is_none_or(|plan| plan.arena_bytes > limit) {
-            return Err(self.refusal(limit, least.map_or(self.whole.arena_bytes, |plan| plan.arena_bytes)));
+    /// The fastest plan found within a limit, or the refusal, given the plan without one.
+    fn plan(&self, limit: u64, whole: &Plan) -> Result<Plan, PlanError> {
+        let least = self.smallest(limit, whole)?;
+        let smallest = least.as_ref().map_or(whole.arena_bytes, |plan| plan.arena_bytes);
+        if smallest > limit {
+            return Err(self.refusal(limit, smallest, whole));
         }
-        let asked = self.options.effort;
-        let packing = place::Effort { exact: asked.exact.min(PACKING.exact), search: asked.search.min(PACKING.search) };
-        let fast = self.within(limit, self.options.search, packing, 8)?;
-        let plans = least.into_iter().chain(fast);
-        let plan = plans.min_by(|a, b| a.recomputed.score.total_cmp(&b.recomputed.score));
-        let plan = plan.map(|plan| tighten(plan, packing));
-        plan.ok_or_else(|| self.refusal(limit, self.whole.arena_bytes))
+        let plan = self.fastest(limit, least, f64::INFINITY)?;
+        plan.ok_or_else(|| self.refusal(limit, whole.arena_bytes, whole))
     }
 
-    fn refusal(&self, limit: u64, smallest: u64) -> PlanError {
+    /// The fastest plan found, one that is known among them, if one takes less than `below` seconds.
+    fn fastest(&self, limit: u64, known: Option<Plan>, below: f64) -> Result<Option<Plan>, PlanError> {
+        let asked = self.options.effort;
+        let packing = place::Effort { exact: asked.exact.min(PACKING.exact), search: asked.search.min(PACKING.search) };
+        let fast = self.within(limit, self.options.search, packing, 8, below)?;
+        let plans = known.into_iter().chain(fast);
+        let mut plan = plans.min_by(|a, b| a.recomputed.score.total_cmp(&b.recomputed.score));
+        if let Some(plan) = &mut plan {
+            tighten(plan, packing);
+        }
+        Ok(plan)
+    }
+
+    fn refusal(&self, limit: u64, smallest: u64, whole: &Plan) -> PlanError {
         let floor = self.problem.floor();
         let node = self.problem.tasks[floor.task].node;
-        let peak: Box<Explanation> = Box::new(explain(self.whole));
+        let peak: Box<Explanation> = Box::new(explain(whole));
         PlanError::DoesNotFit {
             limit,
             smallest,
             floor: floor.bytes,
             floor_op: node.map_or_else(|| "the end of the step".to_owned(), |id| self.graph.describe(id)),
-            unlimited: self.whole.arena_bytes,
+            unlimited: whole.arena_bytes,
             peak,
         }
     }
 
-    /// A plan that keeps a limit, if one is found.
+    /// A plan that keeps a limit and takes less than `below` seconds, if one is found.
     fn within(
         &self,
         limit: u64,
         effort: Effort,
         packing: place::Effort,
         attempts: usize,
+        below: f64,
     ) -> Result<Option<Plan>, PlanError> {
         let mut evictor = Evictor::new(self.graph, self.state, self.problem);
         let mut target = limit;
         let (mut best, mut packed): (Option<Plan>, usize) = (None, 0);
         for attempt in 0..attempts {
             let effort = if attempt == 0 { effort } else { least(effort, AGAIN) };
-            let Some(run) = evictor.at(target, effort)? else { break };
+            // What is packed is never faster than it was simulated.
+            if self.problem.bound(target) >= below {
+                break;
+            }
+            let Some(run) = evictor.at(target, effort)?.filter(|run| run.seconds < below) else { break };
             let hoped = run.score;
             let plan = place_run(run, self.state, self.options, limit, packing)?;
             if plan.arena_bytes > limit {
@@ -199,16 +227,16 @@ impl Limited<'_> {
 
     /// The plan with the smallest arena found, by a search that is the same for all limits, as far as it takes to know whether
     /// it is within this one. `None` when the plain plan is the smallest.
-    fn smallest(&self, limit: u64) -> Result<Option<Plan>, PlanError> {
+    fn smallest(&self, limit: u64, whole: &Plan) -> Result<Option<Plan>, PlanError> {
         let mut best: Option<Plan> = None;
         let mut last = None;
-        let height = |best: &Option<Plan>| best.as_ref().map_or(self.whole.arena_bytes, |plan| plan.arena_bytes);
+        let height = |best: &Option<Plan>| best.as_ref().map_or(whole.arena_bytes, |plan| plan.arena_bytes);
         let keep = |best: &mut Option<Plan>, plan: Plan| {
             if plan.arena_bytes < height(best) {
                 *best = Some(plan);
             }
         };
-        let (mut works, mut fails) = (self.whole.live_bytes, self.problem.floor().bytes.saturating_sub(1));
+        let (mut works, mut fails) = (whole.live_bytes, self.problem.floor().bytes.saturating_sub(1));
         let grain = (works / 128).clamp(place::ALIGNMENT, GRAIN);
         while works > fails + grain && height(&best) > limit {
             let middle = fails + (works - fails) / 2;
@@ -237,7 +265,7 @@ impl Limited<'_> {
                 break;
             }
             let target = height(&best).saturating_sub(step);
-            match self.within(target, DESCENT, DESCENT_PACKING, 3)? {
+            match self.within(target, DESCENT, DESCENT_PACKING, 3, f64::INFINITY)? {
                 Some(plan) => {
                     keep(&mut best, plan);
                     step *= 2;

@@ -57,7 +57,7 @@ pub(crate) fn fit(
     let (shorter, mut placement) = packed?;
     let windows = widen(&sized(&shorter), &wished, &mut placement.offsets, limit);
     let buffers = sized(&windows);
-    placement.lower_bound = most_alive(&buffers);
+    placement.lower_bound = most_alive(buffers.iter().copied());
     placement.height = buffers.iter().zip(&placement.offsets).map(|(b, at)| at + aligned(b.bytes)).max().unwrap_or(0);
     let order = shift(order, &mut lives, &wished, &windows);
     Some(Fitted { order, lives, placement })
@@ -154,8 +154,8 @@ fn widen(needed: &[Buffer], wished: &[Window], offsets: &mut [u64], limit: u64) 
 }
 
 /// The most bytes that are alive at one step.
-fn most_alive(buffers: &[Buffer]) -> u64 {
-    let end = buffers.iter().map(|b| b.last as usize + 2).max().unwrap_or(0);
+pub(crate) fn most_alive(buffers: impl Iterator<Item = Buffer> + Clone) -> u64 {
+    let end = buffers.clone().map(|b| b.last as usize + 2).max().unwrap_or(0);
     let mut change = vec![0i64; end];
     for b in buffers {
         change[b.first as usize] += aligned(b.bytes) as i64;

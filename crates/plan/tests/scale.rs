@@ -84,12 +84,12 @@ fn check_limit(blocks: usize, part: f64, seconds: f64) {
 
 #[test]
 fn a_thousand_ops_under_a_limit() {
-    check_limit(110, 0.5, 20.0);
+    check_limit(110, 0.5, 10.0);
 }
 
 #[test]
 fn ten_thousand_ops_under_a_limit() {
-    check_limit(720, 0.5, 120.0);
+    check_limit(720, 0.5, 50.0);
 }
 
 #[test]

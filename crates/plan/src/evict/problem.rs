@@ -113,6 +113,10 @@ pub struct Problem {
     pub spill: bool,
     /// Seconds of all tasks.
     pub seconds: f64,
+    /// What is made from each unit, one unit after another: the task and what it makes, in the order of tasks. And where each unit's
+    /// begin.
+    made: Vec<(u32, u32)>,
+    first_made: Vec<u32>,
 }
 
 /// Sizes as they are placed.
@@ -144,7 +148,20 @@ impl Problem {
             task.inputs.iter().for_each(|&unit| units[unit].uses.push(step));
         }
         let seconds = tasks.iter().map(|t| t.seconds).sum();
-        Problem { units, tasks, recompute, spill, seconds }
+        let (mut made, mut first_made) = (Vec::new(), vec![0]);
+        for unit in &units {
+            for &task in &unit.uses {
+                made.extend(tasks[task].outputs.iter().map(|&output| (task as u32, output as u32)));
+            }
+            first_made.push(made.len() as u32);
+        }
+        Problem { units, tasks, recompute, spill, seconds, made, first_made }
+    }
+
+    /// The tasks that read a unit with what they make, in the order of tasks.
+    pub(super) fn made_from(&self, unit: u32) -> &[(u32, u32)] {
+        let unit = unit as usize;
+        &self.made[self.first_made[unit] as usize..self.first_made[unit + 1] as usize]
     }
 
     /// Seconds to write and read everything that can be moved to the file once; 0 when nothing may be moved.

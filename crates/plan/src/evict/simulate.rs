@@ -244,19 +244,18 @@ impl Simulation<'_> {
             if seen > SPREAD {
                 break;
             }
-            for &task in &self.problem.units[unit as usize].uses {
-                if task > self.step {
+            for &(task, output) in self.problem.made_from(unit) {
+                if task as usize > self.step {
                     break;
                 }
-                for &output in &self.problem.tasks[task].outputs {
-                    if self.stamps[output] == stamp {
-                        continue;
-                    }
-                    self.stamps[output] = stamp;
-                    self.weight[output] = f64::NAN;
-                    if !self.resident[output] && !self.in_file[output] {
-                        stack.push(output as u32);
-                    }
+                let at = output as usize;
+                if self.stamps[at] == stamp {
+                    continue;
+                }
+                self.stamps[at] = stamp;
+                self.weight[at] = f64::NAN;
+                if !self.resident[at] && !self.in_file[at] {
+                    stack.push(output);
                 }
             }
         }
@@ -294,21 +293,20 @@ impl Simulation<'_> {
             if seen > SPREAD {
                 break;
             }
-            for &task in &self.problem.units[from as usize].uses {
-                if task >= self.step {
+            for &(task, output) in self.problem.made_from(from) {
+                if task as usize >= self.step {
                     break;
                 }
-                for &output in &self.problem.tasks[task].outputs {
-                    if self.stamps[output] == stamp || self.in_file[output] {
-                        continue;
-                    }
-                    let gone = !self.resident[output];
-                    if gone && inherit || with_resident && from as usize == unit {
-                        self.stamps[output] = stamp;
-                        need = need.min(self.next_use(output));
-                        if gone {
-                            stack.push(output as u32);
-                        }
+                let at = output as usize;
+                if self.stamps[at] == stamp || self.in_file[at] {
+                    continue;
+                }
+                let gone = !self.resident[at];
+                if gone && inherit || with_resident && from as usize == unit {
+                    self.stamps[at] = stamp;
+                    need = need.min(self.next_use(at));
+                    if gone {
+                        stack.push(output);
                     }
                 }
             }

@@ -146,9 +146,9 @@ impl fmt::Display for Kept {
 /// How long the ops of a model are measured before the first plan that has to choose.
 const CALIBRATION: Duration = Duration::from_millis(900);
 
-/// How hard to look for a cheaper plan, once it is known that there is one: about a third of a second for a thousand ops. With three
-/// times as much, predicted times of the models of `benches/limits.py` were between 0.9 points lower and 0.6 higher.
-const SEARCH: Effort = Effort { base: 20_000_000, per_task: 10_000 };
+/// How hard to look for a cheaper plan at each of the few rooms that are looked at, once it is known that there is one: about a tenth of a
+/// second for a thousand ops.
+const SEARCH: Effort = Effort { base: 7_000_000, per_task: 3_500 };
 
 impl Terms {
     /// Where a spill file may be made; `None` when none may.
@@ -237,7 +237,8 @@ impl Terms {
         let less = space.saturating_sub(overhead);
         // Whether there is a way at all does not depend on what it costs.
         let (in_memory, with_file) = (self.options(false), self.options(true));
-        let choosers = (Chooser::new(steps, states, &in_memory)?, Chooser::new(steps, states, &with_file)?);
+        let chooser = Chooser::new(steps, states, &in_memory)?;
+        let choosers = (&chooser, chooser.with(&with_file));
         let fits =
             |space: u64| Ok(choosers.0.exists(space)? || spill && choosers.1.exists(space.saturating_sub(overhead))?);
         if !room.fixed.may_search(limit) || !fits(space)? {
@@ -250,22 +251,15 @@ impl Terms {
             }
             return Err(room.refusal(limit, tried(refusal, fits)?));
         }
-        drop(choosers);
         let costs = self.measured(steps, Bytes(space));
-        let in_memory = Options { costs: costs.clone(), ..in_memory };
-        let in_memory = Chooser::new(steps, states, &in_memory)?;
-        let found = in_memory.within(space)?;
-        if let Some(choice) = found.as_ref().filter(|choice| !spill || is_cheap(choice)) {
-            return Ok(in_memory.finish(choice.clone(), space)?);
-        }
-        let with_file = Options { costs, ..with_file };
-        let with_file = Chooser::new(steps, states, &with_file)?;
-        match (found, with_file.within(less)?) {
-            (Some(a), Some(b)) if b.seconds() < a.seconds() => Ok(with_file.finish(b, less)?),
-            (Some(a), _) => Ok(in_memory.finish(a, space)?),
-            (None, Some(b)) => Ok(with_file.finish(b, less)?),
-            (None, None) => unreachable!("a way was found before, by a search that costs do not change"),
-        }
+        let found = chooser.with(&Options { costs: costs.clone(), ..in_memory }).within(space, f64::INFINITY)?;
+        let known = found.as_ref().map_or(f64::INFINITY, Choice::seconds);
+        let filed = match spill {
+            true => chooser.with(&Options { costs, ..with_file }).within(less, known)?,
+            false => None,
+        };
+        let cheapest = found.into_iter().chain(filed).min_by(|a, b| a.seconds().total_cmp(&b.seconds()));
+        Ok(cheapest.expect("a way was found before, by a search that costs do not change"))
     }
 
     /// What the ops of these steps cost on this machine: from earlier runs, and measured where nothing is known.
@@ -328,11 +322,6 @@ fn tried(mut refusal: Refusal, fits: impl Fn(u64) -> Result<bool, PlanError>) ->
     }
     refusal.smallest = grains * GRAIN.0;
     Ok(refusal)
-}
-
-/// Whether keeping the limit costs so little that nothing else need be tried.
-fn is_cheap(choice: &Choice) -> bool {
-    choice.extra_seconds() <= 0.02 * choice.seconds()
 }
 
 /// Memory that a spill file takes for its buffers and checksums, at most, for a model of so many bytes.

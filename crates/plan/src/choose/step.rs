@@ -1,0 +1,306 @@
+//! A step of a model with the ways to cut it, and its plans within a limit.
+
+use super::{GRAIN, Need, Step};
+use crate::evict::{Effort, Problem};
+use crate::lifetime::lifetimes;
+use crate::limit;
+use crate::split::{self, Batch, Cut, SplitInfo, Splitter};
+use crate::{CostModel, Options, Plan, PlanError, StateLayout, fuse, schedule};
+use plimsoll_graph::{Cost, Graph, NodeId, Types, Value};
+use plimsoll_tensor::TensorType;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+
+/// How often a plan is made again when it has more nodes than there is room for.
+const TRIES: usize = 2;
+
+/// A step with the ways to cut it.
+pub(super) struct Prepared {
+    fused: Graph,
+    batch: Option<Batch>,
+    /// The whole batch first, then ever smaller slices.
+    variants: Vec<Variant>,
+    /// What was found out about floors.
+    floors: RefCell<HashMap<FloorKey, Vec<(u64, usize)>>>,
+}
+
+/// What floors depend on: what may be done, and the size of the states in the file.
+type FloorKey = (bool, bool, u64);
+
+/// A way to cut a step. Its graph can be large, so it is made when it is looked at and not kept.
+struct Variant {
+    cut: Option<Cut>,
+    n_nodes: usize,
+    /// What runs, and how often.
+    bill: Vec<(&'static str, Cost, usize)>,
+}
+
+/// A variant's graph in its order.
+struct Opened {
+    graph: Graph,
+    order: Vec<NodeId>,
+    split: Option<SplitInfo>,
+}
+
+/// A step that is planned with some options.
+pub(super) struct Planning<'s> {
+    pub step: &'s Prepared,
+    /// What the variants take without a limit.
+    pub seconds: &'s [f64],
+    pub options: &'s Options,
+}
+
+impl Prepared {
+    pub fn new(step: &Step<'_>, options: &Options) -> Result<Prepared, PlanError> {
+        step.graph.verify()?;
+        let fused = fuse::fuse(step.graph)?;
+        let mut cuts: Vec<Cut> = Vec::new();
+        if let Some(batch) = &step.batch {
+            match step.slices {
+                Some(n) if n > 1 => cuts.push(Cut { entries: batch.entries.div_ceil(n), exact: false }),
+                Some(_) => {}
+                None if options.split => {
+                    cuts.extend(
+                        split::candidates(&fused, batch).into_iter().map(|entries| Cut { entries, exact: true }),
+                    );
+                }
+                None => {}
+            }
+        }
+        let mut prepared =
+            Prepared { fused, batch: step.batch.clone(), variants: Vec::new(), floors: RefCell::default() };
+        if cuts.is_empty() || cuts[0].exact {
+            let bill = bill(&prepared.fused);
+            prepared.variants.push(Variant { cut: None, n_nodes: prepared.fused.nodes().len(), bill });
+        }
+        let live = live_bytes(&prepared.fused, options);
+        for cut in cuts {
+            // Nodes take memory too, and planning takes more of it: slices must be worth that.
+            let slices = prepared.batch.as_ref().map_or(1, |b| b.entries.div_ceil(cut.entries));
+            let nodes = (slices * prepared.fused.nodes().len()) as u64;
+            if cut.exact && nodes * options.node_bytes > live / 8 {
+                break;
+            }
+            let opened = prepared.open(Some(cut))?;
+            if cut.exact && opened.split.as_ref().is_none_or(|s| s.cut_nodes == 0) {
+                break;
+            }
+            let (n_nodes, bill) = (opened.graph.nodes().len(), bill(&opened.graph));
+            prepared.variants.push(Variant { cut: Some(cut), n_nodes, bill });
+        }
+        Ok(prepared)
+    }
+
+    fn open(&self, cut: Option<Cut>) -> Result<Opened, PlanError> {
+        let (graph, split) = match (cut, &self.batch) {
+            (Some(cut), Some(batch)) => {
+                let split = Splitter::new(&self.fused, batch, cut).build()?;
+                (split.graph, Some(split.info))
+            }
+            _ => (self.fused.clone(), None),
+        };
+        Ok(Opened { order: schedule::schedule(&graph), graph, split })
+    }
+
+    /// What the variants take without a limit. Slices are never said to be faster than the whole: that would be chance.
+    pub fn seconds(&self, costs: &CostModel) -> Vec<f64> {
+        let of = |variant: &Variant| {
+            let times = variant.bill.iter().map(|(op, cost, times)| costs.seconds(op, cost) * *times as f64);
+            times.sum::<f64>()
+        };
+        let whole = of(&self.variants[0]);
+        self.variants.iter().map(|variant| of(variant).max(whole)).collect()
+    }
+
+    /// Memory outside the arena, with room for nodes that evictions add.
+    pub fn overhead(&self, variant: usize, options: &Options) -> u64 {
+        let nodes = self.variants[variant].n_nodes as u64;
+        options.node_bytes * if options.recompute || options.spill { nodes + nodes / 2 } else { nodes }
+    }
+}
+
+impl Planning<'_> {
+    /// A plan whose arena and nodes keep a limit. A refusal counts both too.
+    pub fn plan(&self, variant: usize, layout: &StateLayout, limit: Option<u64>) -> Result<Plan, PlanError> {
+        let Opened { graph, order, split } = self.step.open(self.step.variants[variant].cut)?;
+        let outside = self.step.overhead(variant, self.options);
+        let options = Options { limit: limit.map(|limit| limit.saturating_sub(outside)), ..self.options.clone() };
+        let plan = limit::plan_within(graph, &order, layout, &options).map_err(|e| match e {
+            PlanError::DoesNotFit { limit, smallest, floor, floor_op, unlimited, peak } => PlanError::DoesNotFit {
+                limit: limit + outside,
+                smallest: smallest + outside,
+                floor: floor + outside,
+                floor_op,
+                unlimited: unlimited + outside,
+                peak,
+            },
+            other => other,
+        })?;
+        Ok(self.complete(plan, variant, split))
+    }
+
+    /// A plan whose arena and nodes keep a limit and that takes less than `below` seconds, if one is found soon.
+    fn plan_soon(
+        &self,
+        variant: usize,
+        layout: &StateLayout,
+        limit: u64,
+        below: f64,
+    ) -> Result<Option<Plan>, PlanError> {
+        let Opened { graph, order, split } = self.step.open(self.step.variants[variant].cut)?;
+        let within = limit.saturating_sub(self.step.overhead(variant, self.options));
+        let mut options = Options { limit: Some(within), ..self.options.clone() };
+        for _ in 0..=TRIES {
+            let plan = limit::plan_soon(graph.clone(), &order, layout, &options, below)?;
+            let Some(plan) = plan else { return Ok(None) };
+            let bytes = plan.arena_bytes + options.node_bytes * plan.graph.nodes().len() as u64;
+            let Some(over) = bytes.checked_sub(limit).filter(|over| *over > 0) else {
+                let plan = self.complete(plan, variant, split);
+                return Ok((plan.recomputed.seconds < below).then_some(plan));
+            };
+            // It has more nodes than were left room for.
+            options.limit = options.limit.map(|within| within.min(plan.arena_bytes).saturating_sub(over + GRAIN));
+        }
+        Ok(None)
+    }
+
+    /// A plan with how it was cut and what that takes.
+    fn complete(&self, mut plan: Plan, variant: usize, split: Option<SplitInfo>) -> Plan {
+        plan.split = split;
+        plan.recomputed.seconds = plan.recomputed.seconds.max(self.seconds[variant]);
+        plan.recomputed.extra_seconds = plan.recomputed.seconds - self.seconds[0];
+        plan
+    }
+
+    /// A plan within the limit, the first that is found.
+    pub fn some_within(&self, layout: &StateLayout, limit: u64) -> Result<Option<Plan>, PlanError> {
+        for (floor, i) in self.lowest(layout)? {
+            if floor <= limit
+                && let Ok(plan) = fits(self.plan(i, layout, Some(limit)))?
+            {
+                return Ok(Some(plan));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What every variant cannot do without, least first.
+    pub fn floors(&self, layout: &StateLayout) -> Result<Vec<(u64, usize)>, PlanError> {
+        let key = (self.options.recompute, self.options.spill, layout.file_bytes());
+        if let Some(known) = self.step.floors.borrow().get(&key) {
+            return Ok(known.clone());
+        }
+        let mut floors = Vec::with_capacity(self.step.variants.len());
+        for (i, variant) in self.step.variants.iter().enumerate() {
+            let opened = self.step.open(variant.cut)?;
+            let floor = Problem::of(&opened.graph, &opened.order, layout, self.options).floor().bytes;
+            floors.push((self.step.overhead(i, self.options) + floor, i));
+        }
+        floors.sort_unstable();
+        self.step.floors.borrow_mut().insert(key, floors.clone());
+        Ok(floors)
+    }
+
+    /// The variant that needs least, and the whole batch: only these decide what is possible, since planning them all would
+    /// take longer than a refusal may.
+    pub fn lowest(&self, layout: &StateLayout) -> Result<Vec<(u64, usize)>, PlanError> {
+        let mut floors = self.floors(layout)?;
+        let mut seen = 0;
+        floors.retain(|(_, i)| {
+            seen += (*i != 0) as usize;
+            *i == 0 || seen <= 1
+        });
+        Ok(floors)
+    }
+
+    /// The smallest limit for which a plan is found.
+    pub fn smallest(&self, layout: &StateLayout) -> Result<Need, PlanError> {
+        let mut least: Option<Need> = None;
+        for (floor, i) in self.lowest(layout)? {
+            if least.as_ref().is_some_and(|need| floor >= need.bytes) {
+                break;
+            }
+            let need = match fits(self.plan(i, layout, Some(0)))? {
+                Err(need) => need,
+                Ok(_) => Need::default(),
+            };
+            if least.as_ref().is_none_or(|l| need.bytes < l.bytes) {
+                least = Some(need);
+            }
+        }
+        Ok(least.expect("a step has a variant"))
+    }
+
+    /// The cheapest plan found within the limit that takes less than `below` seconds, starting from one that is known.
+    pub fn cheapest_within(
+        &self,
+        layout: &StateLayout,
+        limit: u64,
+        found: Option<Plan>,
+        below: f64,
+    ) -> Result<Option<Plan>, PlanError> {
+        let floors = self.floors(layout)?;
+        // What is known keeps the limit, whatever it costs.
+        let entries = |plan: &Plan| plan.split.as_ref().map(|s| s.entries);
+        let only = found.as_ref().map(|plan| self.variant_of(entries(plan)));
+        let only = only.filter(|_| self.options.search != Effort::QUICK);
+        let mut below = found.as_ref().map_or(below, |plan| plan.recomputed.seconds.min(below));
+        let mut cheapest = found;
+        for (i, &seconds) in self.seconds.iter().enumerate() {
+            let floor = floors.iter().find(|(_, v)| *v == i).map_or(u64::MAX, |f| f.0);
+            // A variant is never faster than without a limit.
+            if seconds >= below || floor > limit || only.is_some_and(|only| only != i) {
+                continue;
+            }
+            if let Some(plan) = self.plan_soon(i, layout, limit, below)? {
+                below = plan.recomputed.seconds;
+                cheapest = Some(plan);
+            }
+        }
+        Ok(cheapest)
+    }
+
+    /// The variant with slices of so many entries.
+    fn variant_of(&self, entries: Option<usize>) -> usize {
+        self.step.variants.iter().position(|v| v.cut.map(|c| c.entries) == entries).unwrap_or(0)
+    }
+}
+
+/// The most bytes that are alive at once when a graph runs plainly.
+fn live_bytes(graph: &Graph, options: &Options) -> u64 {
+    let lives = lifetimes(graph, &schedule::schedule(graph), options.threads);
+    let mut change = vec![0i64; graph.nodes().len() + 2];
+    for buffer in &lives.buffers {
+        change[buffer.first as usize] += buffer.bytes as i64;
+        change[buffer.last as usize + 1] -= buffer.bytes as i64;
+    }
+    let (mut live, mut most) = (0, 0);
+    for c in change {
+        live += c;
+        most = most.max(live);
+    }
+    most as u64
+}
+
+/// What runs in a graph, and how often: seconds follow from it by any costs.
+fn bill(graph: &Graph) -> Vec<(&'static str, Cost, usize)> {
+    let mut times: BTreeMap<(&'static str, u64, u64), usize> = BTreeMap::new();
+    for (_, node) in graph.nodes().filter(|(_, node)| node.op.runs()) {
+        let of = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *graph.ty(v)).collect() };
+        let (inputs, outputs) = (of(&node.inputs), of(&node.outputs));
+        let cost = node.op.cost(&Types { inputs: &inputs, outputs: &outputs });
+        *times.entry((node.op.name(), cost.flops, cost.bytes)).or_default() += 1;
+    }
+    times.into_iter().map(|((op, flops, bytes), n)| (op, Cost { flops, bytes }, n)).collect()
+}
+
+/// A plan, or what it would need.
+fn fits(plan: Result<Plan, PlanError>) -> Result<Result<Plan, Need>, PlanError> {
+    match plan {
+        Ok(plan) => Ok(Ok(plan)),
+        Err(PlanError::DoesNotFit { smallest, floor, floor_op, .. }) => {
+            Ok(Err(Need { bytes: smallest, floor, floor_op }))
+        }
+        Err(other) => Err(other),
+    }
+}
