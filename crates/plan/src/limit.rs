@@ -64,16 +64,16 @@ pub(crate) fn plan_within(
 
 /// The same if one is found soon that takes less than `below` seconds.
 pub(crate) fn plan_soon(
-    graph: Graph,
+    graph: &Graph,
     order: &[NodeId],
     state: &StateLayout,
     options: &Options,
     below: f64,
 ) -> Result<Option<Plan>, PlanError> {
     let limit = options.limit.unwrap_or(u64::MAX);
-    let problem = Problem::of(&graph, order, state, options);
-    if !has_filed(&graph, state) {
-        let lives = lifetimes(&graph, order, options.threads).buffers;
+    let problem = Problem::of(graph, order, state, options);
+    if !has_filed(graph, state) {
+        let lives = lifetimes(graph, order, options.threads).buffers;
         let sizes = lives.iter().map(|b| place::Buffer { bytes: b.bytes, first: b.first, last: b.last });
         if most_alive(sizes) <= limit {
             let whole = assemble(graph.clone(), order, state, options, limit, options.effort)?;
@@ -82,7 +82,7 @@ pub(crate) fn plan_soon(
             }
         }
     }
-    Limited { graph: &graph, problem: &problem, state, options }.fastest(limit, None, below)
+    Limited { graph, problem: &problem, state, options }.fastest(limit, None, below)
 }
 
 fn has_filed(graph: &Graph, state: &StateLayout) -> bool {

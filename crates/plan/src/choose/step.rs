@@ -151,7 +151,7 @@ impl Planning<'_> {
         let within = limit.saturating_sub(self.step.overhead(variant, self.options));
         let mut options = Options { limit: Some(within), ..self.options.clone() };
         for _ in 0..=TRIES {
-            let plan = limit::plan_soon(graph.clone(), &order, layout, &options, below)?;
+            let plan = limit::plan_soon(&graph, &order, layout, &options, below)?;
             let Some(plan) = plan else { return Ok(None) };
             let bytes = plan.arena_bytes + options.node_bytes * plan.graph.nodes().len() as u64;
             let Some(over) = bytes.checked_sub(limit).filter(|over| *over > 0) else {
