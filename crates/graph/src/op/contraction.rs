@@ -212,7 +212,11 @@ impl MatMul {
     fn packing_of<T>(&self, s: Sizes) -> Packing {
         let transposed = Transposed { left: self.transpose_a, right: self.transpose_b };
         let tiled = Packing::matmul::<T>((s.m, s.k, s.n), transposed, self.chunk(s));
-        if s.batch > 1 && !self.transpose_a { tiled.max(Packing::here::<T>((s.m, s.k, s.n), transposed)) } else { tiled }
+        if s.batch > 1 && !self.transpose_a {
+            tiled.max(Packing::here::<T>((s.m, s.k, s.n), transposed))
+        } else {
+            tiled
+        }
     }
 
     fn product<T: Float>(&self, io: &Io<'_>, s: Sizes, a: &[T], b: &[T], c: &mut [T]) {

@@ -93,11 +93,11 @@ impl Session {
     /// What programs are planned under, to be changed: all programs are planned anew when they are asked for.
     ///
     /// # Errors
-    /// When the system does not give back memory.
+    /// When the system does not give back memory, or the spill file cannot move to where it may be now.
     pub fn set_terms(&mut self, change: impl FnOnce(&mut Terms)) -> Result<(), Error> {
         self.clear()?;
         change(&mut self.terms);
-        Ok(())
+        Ok(self.engine.set_spill_dir(self.terms.spill_dir())?)
     }
 
     /// Forgets all programs; the states stay.
