@@ -264,13 +264,17 @@ impl Terms {
             |space: u64| Ok(choosers.0.exists(space)? || spill && choosers.1.exists(space.saturating_sub(overhead))?);
         if !room.fixed.may_search(limit) || !fits(space)? {
             let mut refusal = choosers.0.refusal(space)?;
+            let mut beside = Bytes(refusal.states);
             if spill {
                 // The smaller of the two is told.
                 let filed = choosers.1.refusal(space)?;
                 let filed = Refusal { smallest: filed.smallest + overhead, ..filed };
-                refusal = if filed.smallest < refusal.smallest { filed } else { refusal };
+                if filed.smallest < refusal.smallest {
+                    let stay = states.iter().filter(|s| s.rank.is_none()).map(|s| s.ty.bytes() as u64).sum();
+                    (refusal, beside) = (filed, Bytes(stay) + Bytes(overhead));
+                }
             }
-            return Err(room.refusal(limit, tried(refusal, fits)?));
+            return Err(room.refusal(limit, tried(refusal, fits)?, beside));
         }
         drop(choosers);
         let costs = self.measured(steps, Bytes(space));

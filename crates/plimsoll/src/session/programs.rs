@@ -1,7 +1,7 @@
 //! Programs that come and go: graphs compiled while others are there already, in one arena, over states that come and go too.
 
 use super::limit::HEAP_OF_A_NODE;
-use super::{Besides, Kept, Terms};
+use super::{Besides, Kept, Terms, WouldNotFit};
 use crate::error::Error;
 use plimsoll_budget::{Bytes, Reservation};
 use plimsoll_exec::{ArenaError, Engine, ExecError, ProgramId, Settings};
@@ -213,7 +213,8 @@ impl Session {
         self.shrink_arena(for_arena)?;
         let Choice { plans, .. } = chosen.map_err(|error| match error {
             Error::WouldNotFit(mut refusal) => {
-                for bytes in [&mut refusal.limit, &mut refusal.smallest, &mut refusal.unlimited] {
+                let WouldNotFit { limit, smallest, unlimited, unavoidable, .. } = &mut *refusal;
+                for bytes in [limit, smallest, unlimited, unavoidable] {
                     *bytes = bytes.saturating_sub(own);
                 }
                 refusal.fixed.others = refusal.fixed.others.saturating_sub(all);
