@@ -2,7 +2,7 @@
 //! `states.rs`, the file for what memory has no room for in `spill.rs`.
 
 use crate::arena::{Arena, ArenaError};
-use crate::spill::{SpillError, SpillFile, SpillStats};
+use crate::spill::{PIECE, SpillError, SpillFile, SpillStats};
 use crate::store::Store;
 use plimsoll_budget::{Budget, Bytes, Reservation};
 use plimsoll_graph::op::spill::{Spill, Transfer};
@@ -391,6 +391,43 @@ impl Engine {
             file.clear(slot, ty.bytes() as u64)?;
         }
         Ok(file)
+    }
+
+    /// Makes spill files in this directory from now on; one that is there moves, with the states in it.
+    ///
+    /// # Errors
+    /// When no file can be made there, or states are in a file and none may be made any more. The file then stays where it is.
+    pub fn set_spill_dir(&mut self, directory: Option<PathBuf>) -> Result<(), ExecError> {
+        if directory == self.spill_dir {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut self.spill_dir, directory);
+        let Some(old) = &self.spill else { return Ok(()) };
+        match self.moved(old) {
+            Ok(new) => self.spill = Some(new),
+            Err(error) => {
+                self.spill_dir = before;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// A file in the directory for such files, with the states of another.
+    fn moved(&self, old: &SpillFile) -> Result<SpillFile, ExecError> {
+        let plans: Vec<&Plan> = self.programs.iter().flatten().map(|p| &p.plan).collect();
+        let new = self.new_file(&self.state, old.bytes(), &slots(&self.state, &plans))?;
+        let _reserved = reserve(&self.budget, "spill", PIECE as u64)?;
+        let mut piece = vec![0; PIECE];
+        for (_, slot, ty) in self.state.iter_file() {
+            let bytes = ty.bytes();
+            for at in (0..bytes).step_by(PIECE) {
+                let piece = &mut piece[..PIECE.min(bytes - at)];
+                old.fetch(slot + at as u64, piece)?;
+                new.store(slot + at as u64, piece)?;
+            }
+        }
+        Ok(new)
     }
 
     /// Fills every output and workspace with a pattern that reads as NaN before the node that writes it runs, so that

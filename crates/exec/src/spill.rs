@@ -53,6 +53,16 @@ pub enum SpillError {
         /// The size of the file.
         needed: Bytes,
     },
+    /// Files of that directory are memory.
+    #[error(
+        "the spill file cannot be in '{}': its files are kept in memory (tmpfs) and count as such, so nothing would be \
+         saved: name a directory on a disk, or raise the memory limit",
+        directory.display()
+    )]
+    InMemory {
+        /// Where.
+        directory: PathBuf,
+    },
     /// No file can be made there.
     #[error("no spill file can be made in '{}': {cause}", directory.display())]
     Open {
@@ -204,16 +214,34 @@ impl SpillFile {
     /// Makes a file of this size in a directory, for these slots (offset and bytes), and reserves its space.
     ///
     /// # Errors
-    /// When the directory does not allow it, the disk has no room, or the budget has none for the buffers.
+    /// When the directory does not allow it or is in memory, the disk has no room, or the budget has none for the buffers.
     pub fn create(
         budget: &Budget,
         directory: &Path,
         bytes: u64,
         slots: &[(u64, u64)],
     ) -> Result<SpillFile, SpillError> {
-        let file = NamelessFile::open(directory)?;
+        let file = NamelessFile::on_disk(directory)?;
         let way = file.way();
         SpillFile::on(Box::new(file), way, budget, bytes, slots)
+    }
+
+    /// Whether a file can be made in a directory: one is, for a moment.
+    ///
+    /// # Errors
+    /// When the directory does not allow it, or its files are kept in memory.
+    pub fn try_directory(directory: &Path) -> Result<(), SpillError> {
+        NamelessFile::on_disk(directory).map(|_| ())
+    }
+
+    /// The first of these directories in which a file can be made, on a disk.
+    ///
+    /// ```
+    /// use plimsoll_exec::SpillFile;
+    /// assert_eq!(SpillFile::first_on_disk(["/nowhere", "/proc"]), None);
+    /// ```
+    pub fn first_on_disk<P: Into<PathBuf>>(directories: impl IntoIterator<Item = P>) -> Option<PathBuf> {
+        directories.into_iter().map(Into::into).find(|directory| SpillFile::try_directory(directory).is_ok())
     }
 
     fn on(

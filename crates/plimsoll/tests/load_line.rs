@@ -16,10 +16,13 @@ use plimsoll::model::Model;
 use plimsoll::optimizers::{Adam, Sgd};
 use plimsoll::trainer::{Fit, Techniques, Trainer};
 use plimsoll::{Budget, Bytes, DType, Error, Tensor, callbacks, measure};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::ops::ControlFlow;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// What a run may do besides training, and what it may not do to keep its limit; more are added here and in
@@ -224,6 +227,9 @@ impl Case {
             Err(Error::WouldNotFit(refusal)) => {
                 println!("REFUSED {} {}", refusal.smallest.0.div_ceil(1024), trainer.steps_done());
                 eprintln!("{refusal}");
+                if std::env::var("PLIMSOLL_LEDGER").is_ok() {
+                    eprintln!("{:?} {:?}", refusal.fixed, measure::usage().unwrap());
+                }
                 3
             }
             Err(other) => {
@@ -278,21 +284,26 @@ fn start(arguments: &[&str], group: Option<&Group>) -> Outcome {
     if let Some(group) = group {
         group.contain(&mut command);
     }
-    let before = processor_time();
-    let output = command.output().unwrap();
-    Outcome { output, time: processor_time() - before }
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    // Children say little, so that no pipe is ever full.
+    child.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
+    child.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
+    let (status, time) = wait(child.id());
+    Outcome { output: Output { status, stdout, stderr }, time }
 }
 
-/// The processor time of all children so far: what other processes take meanwhile does not count.
-fn processor_time() -> Duration {
-    // SAFETY: the structure is plain data, valid for the call.
+/// Waits for a child: how it ended, and its processor time, which does not depend on what else runs.
+fn wait(id: u32) -> (ExitStatus, Duration) {
+    let mut status = 0;
+    // SAFETY: the structure is plain data, and both are valid for the call.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
+        assert_eq!(libc::wait4(id as libc::pid_t, &mut status, 0, &mut usage), id as libc::pid_t);
         usage
     };
     let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
-    time(usage.ru_utime) + time(usage.ru_stime)
+    (ExitStatus::from_raw(status), time(usage.ru_utime) + time(usage.ru_stime))
 }
 
 /// A memory control group of version 1, removed at the end.
@@ -352,6 +363,16 @@ struct Figures {
 }
 
 impl Figures {
+    fn merge(&mut self, other: Figures) {
+        self.runs += other.runs;
+        self.in_groups += other.in_groups;
+        self.refusals += other.refusals;
+        self.slow_refusals += other.slow_refusals;
+        self.slowest_refusal = self.slowest_refusal.max(other.slowest_refusal);
+        self.unused.extend(other.unused);
+        self.saved.extend(other.saved);
+    }
+
     fn run(&mut self, case: &Case, limit_kib: u64, in_group: bool, hash: &str) -> Result<u64, String> {
         let (seed, limit) = (case.seed.to_string(), format!("{limit_kib}KiB"));
         let group = if in_group { Group::new(&seed, Bytes::kib(limit_kib)) } else { None };
@@ -406,18 +427,36 @@ fn random_cases() -> Result<(), String> {
     if Group::new("probe", Bytes::gib(1)).is_none() {
         println!("memory control groups cannot be made here: the runs in groups are ordinary runs");
     }
-    let mut figures = Figures::default();
-    let mut failures = Vec::new();
-    for seed in first..first + n {
-        let case = Case::new(seed);
-        if let Err(what) = figures.judge(&case) {
-            println!("{}: {what}", case.describe());
-            failures.push(seed);
+    let begin = Instant::now();
+    let (next, all) = (AtomicU64::new(first), Mutex::new((Figures::default(), Vec::new())));
+    let judge = || {
+        let mut figures = Figures::default();
+        let mut failures = Vec::new();
+        while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < first + n) {
+            let case = Case::new(seed);
+            if let Err(what) = figures.judge(&case) {
+                println!("{}: {what}", case.describe());
+                failures.push(seed);
+            }
+            // A long judgement shows that it goes on.
+            if (seed - first + 1).is_multiple_of(100) {
+                println!("{} cases after {:.0?}", seed - first + 1, begin.elapsed());
+            }
         }
-    }
+        let mut all = all.lock().unwrap();
+        all.0.merge(figures);
+        all.1.extend(failures);
+    };
+    // One case for each core at a time: a case is one process after another.
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(n as usize);
+    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(judge))));
+    let (mut figures, mut failures) = all.into_inner().unwrap();
+    failures.sort_unstable();
     let Figures { runs, in_groups, refusals, slow_refusals, slowest_refusal, unused, saved } = &mut figures;
     println!(
-        "{n} cases: {runs} runs within their limits, {in_groups} of them in groups; {refusals} refusals, {slow_refusals} of them in more than a second, the slowest in {slowest_refusal:?}"
+        "{n} cases in {:.0?}, {} failed: {runs} runs within their limits, {in_groups} of them in groups; {refusals} refusals, {slow_refusals} of them in more than a second, the slowest in {slowest_refusal:?}",
+        begin.elapsed(),
+        failures.len()
     );
     unused.sort_unstable();
     saved.sort_by(f64::total_cmp);

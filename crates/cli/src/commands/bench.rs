@@ -53,7 +53,7 @@ pub fn run(options: &Options, out: &Out) -> Outcome {
     let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1);
     let pool = Pool::new(threads);
     let gflops = [64, 256, 1024].map(|size| Product { size, gflops: product(&pool, size) }).into();
-    let directory = options.spill_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let directory = options.spill_dir.clone().unwrap_or_else(plimsoll::session::usual_spill_dir);
     let disk = try_disk(&directory, 128 << 20);
     if let Err(problem) = &disk {
         out.talk(format!("{}: {problem}", directory.display()));

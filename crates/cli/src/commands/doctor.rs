@@ -196,7 +196,7 @@ fn file_system(path: &Path) -> Option<String> {
 }
 
 fn disk(options: &Options) -> DiskFacts {
-    let directory = options.spill_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let directory = options.spill_dir.clone().unwrap_or_else(plimsoll::session::usual_spill_dir);
     let mut facts = DiskFacts {
         directory: directory.display().to_string(),
         file_system: file_system(&directory),

@@ -36,7 +36,7 @@ table! {
         recompute: bool = true,
         /// Whether values, weights and optimizer state may be moved to a file.
         spill: bool = true,
-        /// The directory of that file; the one for temporary files if not given.
+        /// The directory of that file, on a disk. If not given, the first on a disk of the run directory, the one for temporary files, `/var/tmp` and the current one.
         spill_dir: Option<PathBuf> = none,
         /// Whether memory is touched ahead of the first step to find out whether it is there.
         sounding: bool = true,

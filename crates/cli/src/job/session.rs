@@ -159,9 +159,10 @@ pub fn trainer(job: &Job, fitted: &Fitted) -> Result<(Trainer, Places), Diagnost
     }
     let limit = &table.limit;
     trainer = trainer.techniques(Techniques { split: limit.split, recompute: limit.recompute, spill: limit.spill });
-    if let Some(folder) = &limit.spill_dir {
-        trainer = trainer.spill_to(job.folder.join(folder));
-    }
+    trainer = match &limit.spill_dir {
+        Some(folder) => trainer.spill_to(job.folder.join(folder)),
+        None => trainer.spill_near(job.run_directory()),
+    };
     if let Some(n) = limit.accumulate {
         trainer = trainer.accumulate(n);
     }

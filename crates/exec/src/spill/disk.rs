@@ -31,7 +31,7 @@ pub enum Way {
     Direct,
     /// Through the page cache, which is emptied after every piece: the file system refuses direct transfers.
     Buffered,
-    /// Nowhere: the file system keeps files in memory, and a control group counts them as memory.
+    /// Nowhere: the file system keeps files in memory, and a control group counts them as memory. No spill file is made there.
     InMemory,
 }
 
@@ -51,6 +51,15 @@ impl NamelessFile {
             no_reading_ahead(&file);
         }
         Ok(NamelessFile { file, directory: directory.to_owned(), way })
+    }
+
+    /// As [`NamelessFile::open`], but no file that is kept in memory.
+    pub(super) fn on_disk(directory: &Path) -> Result<NamelessFile, SpillError> {
+        let file = NamelessFile::open(directory)?;
+        match file.way {
+            Way::InMemory => Err(SpillError::InMemory { directory: directory.to_owned() }),
+            Way::Direct | Way::Buffered => Ok(file),
+        }
     }
 
     pub(super) fn way(&self) -> Way {

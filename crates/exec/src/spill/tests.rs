@@ -238,18 +238,32 @@ impl Drop for Mount {
 fn a_full_disk_is_told_before_the_first_step() {
     let Some(mount) = Mount::tmpfs("full", "size=4m") else { return };
     let budget = Budget::unlimited();
-    let error = SpillFile::create(&budget, &mount.0, 5 << 20, &[]).map(|_| ()).unwrap_err();
+    // A small file system that can be made anywhere is one in memory.
+    let create = |bytes: u64, slots: &[(u64, u64)]| {
+        SpillFile::on(Box::new(NamelessFile::open(&mount.0)?), Way::InMemory, &budget, bytes, slots)
+    };
+    let error = create(5 << 20, &[]).map(|_| ()).unwrap_err();
     let message = error.to_string();
     assert!(matches!(error, SpillError::Full { needed: Bytes(n), free: Bytes(f), .. } if n == 5 << 20 && f <= 4 << 20));
     assert!(message.contains(mount.0.to_str().unwrap()) && message.contains("needs 5 MiB"), "{message}");
     // A file that fits, grown too far, is as before.
     let (slots, bytes) = slots(&[100, PIECE + 1]);
-    let mut file = SpillFile::create(&budget, &mount.0, bytes, &slots).unwrap();
-    assert_eq!(file.way(), Way::InMemory);
+    let mut file = create(bytes, &slots).unwrap();
     check_round_trips(&file, &slots);
     assert!(matches!(file.resize(5 << 20, &slots), Err(SpillError::Full { .. })));
     assert!(read_back(&file, slots[1].0, PIECE + 1).unwrap() == numbers(PIECE + 1, slots[1].0));
     file.resize(3 << 20, &slots).unwrap();
+}
+
+#[test]
+fn a_directory_in_memory_is_refused() {
+    let Some(mount) = Mount::tmpfs("memory", "size=1m") else { return };
+    let error = SpillFile::create(&Budget::unlimited(), &mount.0, 4096, &[]).map(|_| ()).unwrap_err();
+    assert!(matches!(&error, SpillError::InMemory { directory } if *directory == mount.0), "{error}");
+    let message = error.to_string();
+    assert!(message.contains(mount.0.to_str().unwrap()) && message.contains("a directory on a disk"), "{message}");
+    let found = SpillFile::first_on_disk([mount.0.clone(), directory()]);
+    assert_eq!(found, Some(directory()));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::Terms;
 use super::limit::{GRAIN, HEAP_OF_A_NODE, Room};
 use crate::error::Error;
 use plimsoll_budget::Bytes;
-use plimsoll_exec::{SpillFile, calibrate};
+use plimsoll_exec::{ExecError, SpillFile, calibrate};
 use plimsoll_graph::Graph;
 use plimsoll_kernels::Pool;
 use plimsoll_plan::choose::{Refusal, State};
@@ -151,9 +151,20 @@ const CALIBRATION: Duration = Duration::from_millis(900);
 const SEARCH: Effort = Effort { base: 7_000_000, per_task: 3_500 };
 
 impl Terms {
-    /// Where a spill file may be made; `None` when none may.
+    /// Where a spill file may be made; `None` when none may, or none of the usual directories is on a disk.
     pub(crate) fn spill_dir(&self) -> Option<PathBuf> {
-        self.techniques.spill.then(|| self.spill_dir.clone().unwrap_or_else(std::env::temp_dir))
+        if !self.techniques.spill {
+            return None;
+        }
+        let usual = || SpillFile::first_on_disk(self.spill_near.iter().cloned().chain(usual_directories()));
+        self.spill_dir.clone().or_else(usual)
+    }
+
+    /// Whether there is a place for a spill file. One that the user named and that will not do is an error.
+    fn may_spill(&self) -> Result<bool, Error> {
+        let named = self.spill_dir.as_ref().filter(|_| self.techniques.spill);
+        named.map_or(Ok(()), |named| SpillFile::try_directory(named)).map_err(ExecError::from)?;
+        Ok(self.spill_dir().is_some())
     }
 
     /// Where states are and how the steps run, within the limit if there is one; the memory for it is reserved, besides what is
@@ -179,12 +190,23 @@ impl Terms {
     ) -> Result<Choice, Error> {
         self.choice(steps, states, room).map_err(|error| match error {
             Error::WouldNotFit(mut refusal) => {
-                refusal.tried = self.techniques.tried();
+                refusal.tried = self.tried();
                 refusal.remedies = self.remedies(steps, states, room);
                 Error::WouldNotFit(refusal)
             }
             other => other,
         })
+    }
+
+    /// What was tried, for a refusal.
+    fn tried(&self) -> String {
+        match self.spill_dir() {
+            None if self.techniques.spill => {
+                let others = Techniques { spill: false, ..self.techniques }.tried();
+                format!("{others}; no spill file, since no usual directory for it is on a disk")
+            }
+            _ => self.techniques.tried(),
+        }
     }
 
     /// Techniques that would keep the limit if they were allowed.
@@ -211,7 +233,7 @@ impl Terms {
             Ok::<u64, PlanError>(spill_overhead(whole.bytes(in_memory.node_bytes)).0)
         };
         exists(&in_memory, space).unwrap_or(false)
-            || self.techniques.spill
+            || self.may_spill().unwrap_or(false)
                 && overhead().and_then(|o| exists(&self.options(true), space.saturating_sub(o))).unwrap_or(false)
     }
 
@@ -223,7 +245,6 @@ impl Terms {
     }
 
     pub(crate) fn choice(&mut self, steps: &[Step<'_>], states: &[State], room: &Room) -> Result<Choice, Error> {
-        let spill = self.techniques.spill;
         let costs = self.costs.clone().unwrap_or_default();
         let plain = Options { split: false, recompute: false, costs, ..self.options(false) };
         let whole = Chooser::new(steps, states, &plain)?.unlimited()?;
@@ -233,6 +254,7 @@ impl Terms {
         if needed <= space {
             return Ok(whole);
         }
+        let spill = self.may_spill()?;
         let overhead = spill_overhead(needed).0;
         let less = space.saturating_sub(overhead);
         // Whether there is a way at all does not depend on what it costs.
@@ -243,13 +265,17 @@ impl Terms {
             |space: u64| Ok(choosers.0.exists(space)? || spill && choosers.1.exists(space.saturating_sub(overhead))?);
         if !room.fixed.may_search(limit) || !fits(space)? {
             let mut refusal = choosers.0.refusal(space)?;
+            let mut beside = Bytes(refusal.states);
             if spill {
                 // The smaller of the two is told.
                 let filed = choosers.1.refusal(space)?;
                 let filed = Refusal { smallest: filed.smallest + overhead, ..filed };
-                refusal = if filed.smallest < refusal.smallest { filed } else { refusal };
+                if filed.smallest < refusal.smallest {
+                    let stay = states.iter().filter(|s| s.rank.is_none()).map(|s| s.ty.bytes() as u64).sum();
+                    (refusal, beside) = (filed, Bytes(stay) + Bytes(overhead));
+                }
             }
-            return Err(room.refusal(limit, tried(refusal, fits)?));
+            return Err(room.refusal(limit, tried(refusal, fits)?, beside));
         }
         let costs = self.measured(steps, Bytes(space));
         let found = chooser.with(&Options { costs: costs.clone(), ..in_memory }).within(space, f64::INFINITY)?;
@@ -294,6 +320,17 @@ impl Terms {
         self.costs = Some(model.clone());
         model
     }
+}
+
+/// Where a spill file is made if nobody says otherwise, the first that is on a disk.
+fn usual_directories() -> [PathBuf; 3] {
+    [std::env::temp_dir(), "/var/tmp".into(), ".".into()]
+}
+
+/// The directory in which a spill file is made if nobody says otherwise: the first on a disk of the one for temporary files, `/var/tmp` and
+/// the current one, or the first of them.
+pub fn usual_spill_dir() -> PathBuf {
+    SpillFile::first_on_disk(usual_directories()).unwrap_or_else(std::env::temp_dir)
 }
 
 /// Slices on which the ops of a step are timed: some that take long enough and not much longer, and the finest, on which some

@@ -171,6 +171,9 @@ pub struct WouldNotFit {
     pub floor: Bytes,
     /// That op, and its layer.
     pub floor_op: String,
+    /// What no way can do without: what is taken before states and arena get any, states that stay in memory, that op's
+    /// operands, and the buffers of a spill file if there is one.
+    pub unavoidable: Bytes,
     /// What is alive when the plain plan needs most.
     pub peak: Explanation,
     /// What was tried to need less.
@@ -211,7 +214,11 @@ impl fmt::Display for WouldNotFit {
             self.peak.op
         )?;
         if !self.floor_op.is_empty() {
-            writeln!(f, "  at least     {} for {} alone, whatever is done", self.floor, self.floor_op)?;
+            writeln!(
+                f,
+                "  at least     {} for {} alone, whatever is done; {} with what must stand beside it",
+                self.floor, self.floor_op, self.unavoidable
+            )?;
         }
         writeln!(f, "  tried        {}", self.tried)?;
         write!(f, "  to fit       a limit of {}", kib(self.smallest))?;
@@ -282,7 +289,9 @@ pub(crate) struct Room {
 
 impl Room {
     /// The refusal of a limit.
-    pub fn refusal(&self, limit: Bytes, refusal: Refusal) -> Error {
+    ///
+    /// `beside` is what must stand in states and arena beside the largest op.
+    pub fn refusal(&self, limit: Bytes, refusal: Refusal, beside: Bytes) -> Error {
         let by_host = self.limits.binding().filter(|b| b.source != Source::User);
         let unlimited = self.fixed.limit_for(Bytes(refusal.unlimited), self.fixed.planning);
         Error::WouldNotFit(Box::new(WouldNotFit {
@@ -293,6 +302,7 @@ impl Room {
             unlimited,
             states: Bytes(refusal.states),
             fixed: self.fixed.clone(),
+            unavoidable: self.fixed.total() + with_tables(Bytes(refusal.floor) + beside),
             floor: Bytes(refusal.floor),
             floor_op: refusal.floor_op,
             peak: refusal.peak,

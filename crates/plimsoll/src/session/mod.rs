@@ -8,7 +8,7 @@ mod choose;
 mod limit;
 mod programs;
 
-pub use choose::{Kept, Techniques};
+pub use choose::{Kept, Techniques, usual_spill_dir};
 pub(crate) use limit::{Besides, HEAP_OF_A_NODE, INPUT, Room, with_tables};
 pub use limit::{Fixed, HostTooSmall, MemoryGrew, WouldNotFit};
 pub use programs::Session;
@@ -35,8 +35,10 @@ pub struct Terms {
     pub(crate) limit: Result<Option<Limit>, String>,
     pub(crate) sounding: bool,
     pub(crate) techniques: Techniques,
-    /// Where the spill file may be; the temporary directory if the user named none.
+    /// Where the spill file is, if the user said so.
     pub(crate) spill_dir: Option<PathBuf>,
+    /// Where it is otherwise, if that is on a disk: before the usual directories.
+    pub(crate) spill_near: Option<PathBuf>,
     /// What ops cost on this machine, once it was measured.
     pub(crate) costs: Option<CostModel>,
     /// What the steps at hand take besides states, arena and library.
@@ -56,6 +58,7 @@ impl Default for Terms {
             sounding: true,
             techniques: Techniques::ALL,
             spill_dir: None,
+            spill_near: None,
             costs: None,
             runtime: None,
             results: None,

@@ -1,7 +1,7 @@
 //! Programs that come and go: graphs compiled while others are there already, in one arena, over states that come and go too.
 
 use super::limit::HEAP_OF_A_NODE;
-use super::{Besides, Kept, Terms};
+use super::{Besides, Kept, Terms, WouldNotFit};
 use crate::error::Error;
 use plimsoll_budget::{Bytes, Reservation};
 use plimsoll_exec::{ArenaError, Engine, ExecError, ProgramId, Settings};
@@ -93,11 +93,11 @@ impl Session {
     /// What programs are planned under, to be changed: all programs are planned anew when they are asked for.
     ///
     /// # Errors
-    /// When the system does not give back memory.
+    /// When the system does not give back memory, or the spill file cannot move to where it may be now.
     pub fn set_terms(&mut self, change: impl FnOnce(&mut Terms)) -> Result<(), Error> {
         self.clear()?;
         change(&mut self.terms);
-        Ok(())
+        Ok(self.engine.set_spill_dir(self.terms.spill_dir())?)
     }
 
     /// Forgets all programs; the states stay.
@@ -213,7 +213,8 @@ impl Session {
         self.shrink_arena(for_arena)?;
         let Choice { plans, .. } = chosen.map_err(|error| match error {
             Error::WouldNotFit(mut refusal) => {
-                for bytes in [&mut refusal.limit, &mut refusal.smallest, &mut refusal.unlimited] {
+                let WouldNotFit { limit, smallest, unlimited, unavoidable, .. } = &mut *refusal;
+                for bytes in [limit, smallest, unlimited, unavoidable] {
                     *bytes = bytes.saturating_sub(own);
                 }
                 refusal.fixed.others = refusal.fixed.others.saturating_sub(all);

@@ -15,7 +15,7 @@ use plimsoll_exec::{Engine, ProgramId, Settings};
 use plimsoll_graph::{Graph, Value};
 use plimsoll_plan::{Choice, Options, Plan, StateLayout, plan};
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Names of the inputs that the trainer sets itself.
 pub(super) const RATE: &str = "learning rate";
@@ -43,6 +43,7 @@ pub(super) struct Compiled {
 struct Made {
     limit: Result<Option<Limit>, String>,
     techniques: Techniques,
+    spill_dir: Option<PathBuf>,
     slices: Option<usize>,
 }
 
@@ -123,6 +124,11 @@ impl Trainer {
             // The arena goes before planning, which needs memory of its own.
             compiled.steps.clear();
             compiled.engine.set_plans(Vec::new())?;
+            // States may be in the file although spilling was switched off since; then it stays.
+            let directory = self.terms.spill_dir();
+            if directory.is_some() {
+                compiled.engine.set_spill_dir(directory)?;
+            }
         }
         let room = self.room(&graphs, keeps)?;
         let Choice { layout, plans } = self.choose(keys, &graphs, &room)?;
@@ -162,7 +168,12 @@ impl Trainer {
     }
 
     fn made(&self) -> Made {
-        Made { limit: self.terms.limit.clone(), techniques: self.terms.techniques, slices: self.slices }
+        Made {
+            limit: self.terms.limit.clone(),
+            techniques: self.terms.techniques,
+            spill_dir: self.terms.spill_dir.clone(),
+            slices: self.slices,
+        }
     }
 
     /// Makes sure that the model's own states exist.

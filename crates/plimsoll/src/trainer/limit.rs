@@ -48,11 +48,19 @@ impl Trainer {
         self
     }
 
-    /// With the spill file in this directory instead of the one for temporary files. The file has no name there and goes when
-    /// the trainer does, however it ends.
+    /// With the spill file in this directory, which must be on a disk. Otherwise it is in the first that is on a disk of the directory for temporary
+    /// files, `/var/tmp` and the current one. The file has no name there and goes when the trainer does, however it ends; one
+    /// that is there already moves before the next step.
     #[must_use]
     pub fn spill_to(mut self, directory: impl Into<PathBuf>) -> Trainer {
         self.terms.spill_dir = Some(directory.into());
+        self
+    }
+
+    /// With the spill file rather in this directory than in the usual ones, if it is on a disk.
+    #[must_use]
+    pub fn spill_near(mut self, directory: impl Into<PathBuf>) -> Trainer {
+        self.terms.spill_near = Some(directory.into());
         self
     }
 
