@@ -217,6 +217,19 @@ def batch_norm(
 ) -> list[Tensor]:
     """[result, mean, variance] with the statistics of the batch, over all axes but the last."""
 
+def batch_stats(x: Operand) -> list[Tensor]:
+    """[mean, variance] of each channel, over all axes but the last."""
+
+def batch_norm_with(
+    x: Operand,
+    mean: Operand,
+    variance: Operand,
+    scale: Operand | None = None,
+    offset: Operand | None = None,
+    epsilon: float = 1e-3,
+) -> Tensor:
+    """Batch norm with what `batch_stats(x)` gave: the gradient of x is by way of mean and variance too."""
+
 def attention(
     q: Operand,
     k: Operand,

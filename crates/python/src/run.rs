@@ -6,6 +6,7 @@ use crate::extract::{Extract, extract};
 use crate::record::{Handle, Record};
 use crate::variable::{self, Cell};
 use plimsoll::session::{Session, Terms};
+use plimsoll::trainer::Profile;
 use plimsoll_budget::Budget;
 use plimsoll_exec::{Engine, ProgramId};
 use plimsoll_graph::{Operand, Value};
@@ -170,16 +171,39 @@ impl Runtime {
         let program = cut.prepare(session)?;
         cut.bind(session, program)?;
         let engine = session.engine_mut();
-        for (i, buffer) in inputs.iter().enumerate() {
-            if let Some(to) = engine.input_bytes_mut(program, &format!("i{i}")) {
-                to.copy_from_slice(buffer.bytes());
-            }
-        }
+        give(engine, program, inputs);
         engine.run(program)?;
         for (i, result) in results.iter_mut().enumerate() {
             result.bytes_mut().copy_from_slice(engine.output_bytes(program, &format!("o{i}"))?);
         }
         Ok(results.into_iter().map(Arc::new).collect())
+    }
+
+    /// Runs a graph on these inputs some times and times every op.
+    ///
+    /// # Errors
+    /// As [`Runtime::run`].
+    pub fn profile(&mut self, cut: &Extract, inputs: &[Arc<Buffer>], steps: usize) -> Result<Profile, Error> {
+        let session = self.session();
+        let program = cut.prepare(session)?;
+        cut.bind(session, program)?;
+        let engine = session.engine_mut();
+        let mut runs = Vec::with_capacity(steps);
+        for _ in 0..steps {
+            give(engine, program, inputs);
+            cut.fill(engine, program);
+            runs.push(engine.run_timed(program)?);
+        }
+        Ok(Profile::of(engine.plan(program), &runs))
+    }
+}
+
+/// Copies the inputs of a call to where the program has them.
+fn give(engine: &mut Engine, program: ProgramId, inputs: &[Arc<Buffer>]) {
+    for (i, buffer) in inputs.iter().enumerate() {
+        if let Some(to) = engine.input_bytes_mut(program, &format!("i{i}")) {
+            to.copy_from_slice(buffer.bytes());
+        }
     }
 }
 

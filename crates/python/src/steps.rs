@@ -62,10 +62,30 @@ impl Rows {
     }
 }
 
+/// Which row comes when.
+enum Order {
+    /// As they are.
+    Plain,
+    /// A permutation of all rows.
+    Shuffled(Permutation),
+    /// As a list says.
+    Listed(Vec<usize>),
+}
+
+impl Order {
+    fn at(&self, i: usize) -> usize {
+        match self {
+            Order::Plain => i,
+            Order::Shuffled(permutation) => permutation.at(i as u64) as usize,
+            Order::Listed(rows) => rows[i],
+        }
+    }
+}
+
 /// Runs a program `steps` times. Each feed is a NumPy array, of which every step takes the next `batch` rows (from step `start` on; as a
-/// permutation of all rows if `shuffle` is (seed, epoch)), or a tensor that is the same in every step. Gives back the outputs named in `collect`, those of
-/// all steps stacked. About ten times a second `callback(steps_done)` is called, and stops the loop by giving True; so does Ctrl-C.
-#[pyfunction(signature = (program, feeds, batch, steps, start=0, shuffle=None, collect=vec![], callback=None))]
+/// permutation of all rows if `shuffle` is (seed, epoch)), or a tensor that is the same in every step. With `order`, the rows of the steps are those that it
+/// lists. Gives back the outputs named in `collect`, those of all steps stacked. About ten times a second `callback(steps_done)` is called, and stops the loop by giving True; so does Ctrl-C.
+#[pyfunction(signature = (program, feeds, batch, steps, start=0, shuffle=None, collect=vec![], callback=None, order=None))]
 fn run_steps(
     py: Python<'_>,
     program: &Bound<'_, Program>,
@@ -76,6 +96,7 @@ fn run_steps(
     shuffle: Option<(u64, u64)>,
     collect: Vec<usize>,
     callback: Option<Bound<'_, PyAny>>,
+    order: Option<Vec<usize>>,
 ) -> PyResult<Vec<PyTensor>> {
     let program = program.get();
     let types: Vec<TensorType> = program.record.inputs.iter().map(|v| *program.record.graph.ty(*v)).collect();
@@ -90,12 +111,10 @@ fn run_steps(
             if ty.dims()[0] != batch {
                 return Err(PyValueError::new_err(format!("input {i} is {ty}, but a batch has {batch} rows")));
             }
-            if *n_rows.get_or_insert(rows.n) != rows.n || rows.n < (start + steps) * batch {
-                let text = format!(
-                    "feed {i} has {} rows; all feeds have equally many, and {} are needed",
-                    rows.n,
-                    (start + steps) * batch
-                );
+            let needed = if order.is_some() { 0 } else { (start + steps) * batch };
+            if *n_rows.get_or_insert(rows.n) != rows.n || rows.n < needed {
+                let text =
+                    format!("feed {i} has {} rows; all feeds have equally many, and {needed} are needed", rows.n);
                 return Err(PyValueError::new_err(text));
             }
             given.push(Feed::Rows(rows));
@@ -118,10 +137,23 @@ fn run_steps(
         let Some(shape) = Shape::try_new(&shape) else { return Err(PyValueError::new_err("too many axes to stack")) };
         results.push(Buffer::zeros(&BUDGET, TensorType::new(ty.dtype, shape)).map_err(Error::from)?);
     }
-    let order = shuffle.zip(n_rows).map(|((seed, epoch), n)| Permutation::new(n as u64, seed, epoch));
+    let n_rows = n_rows.unwrap_or(0);
+    if let Some(&beyond) = order.iter().flatten().find(|&&row| row >= n_rows) {
+        return Err(PyValueError::new_err(format!("the order has row {beyond}, but the feeds have {n_rows} rows")));
+    }
+    let (order, start) = match (order, shuffle) {
+        (Some(_), Some(_)) => return Err(PyTypeError::new_err("rows are shuffled or come in an order, not both")),
+        (Some(rows), None) if rows.len() < steps * batch => {
+            let text = format!("the order lists {} rows, and {} are needed", rows.len(), steps * batch);
+            return Err(PyValueError::new_err(text));
+        }
+        (Some(rows), None) => (Order::Listed(rows), 0),
+        (None, Some((seed, epoch))) => (Order::Shuffled(Permutation::new(n_rows as u64, seed, epoch)), start),
+        (None, None) => (Order::Plain, start),
+    };
     let mut done = 0;
     while done < steps {
-        let lap = Lap { program, feeds: &given, batch, start, order: order.as_ref(), collect: &collect };
+        let lap = Lap { program, feeds: &given, batch, start, order: &order, collect: &collect };
         done = py.detach(|| lap.run(&mut run::runtime_detached(), done, steps, &mut results))?;
         py.check_signals()?;
         if let Some(callback) = &callback
@@ -139,7 +171,7 @@ struct Lap<'a> {
     feeds: &'a [Feed],
     batch: usize,
     start: usize,
-    order: Option<&'a Permutation>,
+    order: &'a Order,
     collect: &'a [usize],
 }
 
@@ -163,8 +195,7 @@ impl Lap<'_> {
                     Feed::Rows(rows) => {
                         let from = (self.start + step) * self.batch;
                         for (i, to) in to.chunks_exact_mut(rows.row.max(1)).enumerate() {
-                            let at = from + i;
-                            to.copy_from_slice(rows.row(self.order.map_or(at, |p| p.at(at as u64) as usize)));
+                            to.copy_from_slice(rows.row(self.order.at(from + i)));
                         }
                     }
                     Feed::Whole(buffer) => to.copy_from_slice(buffer.bytes()),

@@ -50,6 +50,13 @@ class ArrayFeed:
         rows = slice(start, stop) if order is None else order[start:stop]
         return tree.map_structure(lambda source: source.rows(rows), self._sources, none_is_leaf=False)
 
+    def whole(self):
+        """The arrays themselves, where the engine can take rows out of them as they are; else None."""
+        sources = [source for source in tree.flatten(self._sources) if source is not None]
+        if any(source.whole() is None for source in sources):
+            return None
+        return tree.map_structure(lambda source: source.whole(), self._sources, none_is_leaf=False)
+
     def batches(self):
         """The batches of one epoch."""
         order = self.order()
@@ -71,6 +78,12 @@ class _Rows:
         elif not isinstance(array, np.ndarray):
             array = array_slicing.convert_to_sliceable(array, target_backend="numpy")
         self._array = array
+
+    def whole(self):
+        """The array, if its rows are what `rows` gives."""
+        array = self._array
+        plain = isinstance(array, np.ndarray) and array.flags.c_contiguous
+        return array if plain and str(array.dtype) == result_type(str(array.dtype)) else None
 
     def rows(self, rows):
         part = self._array[rows]
