@@ -167,16 +167,31 @@ impl Runtime {
     pub fn run(&mut self, cut: &Extract, inputs: &[Arc<Buffer>]) -> Result<Vec<Arc<Buffer>>, Error> {
         // Before it is planned, so that it counts.
         let mut results = cut.new_results()?;
+        self.run_into(cut, |i, to| to.copy_from_slice(inputs[i].bytes()), inputs.len(), &mut results)?;
+        Ok(results.into_iter().map(Arc::new).collect())
+    }
+
+    /// As [`Runtime::run`]: `give(i, memory)` writes the inputs, of which there are `n`, and the results go where they are to be.
+    ///
+    /// # Errors
+    /// When it cannot be planned or run.
+    pub fn run_into(
+        &mut self,
+        cut: &Extract,
+        give: impl FnMut(usize, &mut [u8]),
+        n: usize,
+        results: &mut [Buffer],
+    ) -> Result<(), Error> {
         let session = self.session();
         let program = cut.prepare(session)?;
         cut.bind(session, program)?;
         let engine = session.engine_mut();
-        give(engine, program, inputs);
+        fill_inputs(engine, program, give, n);
         engine.run(program)?;
         for (i, result) in results.iter_mut().enumerate() {
             result.bytes_mut().copy_from_slice(engine.output_bytes(program, &format!("o{i}"))?);
         }
-        Ok(results.into_iter().map(Arc::new).collect())
+        Ok(())
     }
 
     /// Runs a graph on these inputs some times and times every op.
@@ -190,7 +205,7 @@ impl Runtime {
         let engine = session.engine_mut();
         let mut runs = Vec::with_capacity(steps);
         for _ in 0..steps {
-            give(engine, program, inputs);
+            fill_inputs(engine, program, |i, to| to.copy_from_slice(inputs[i].bytes()), inputs.len());
             cut.fill(engine, program);
             runs.push(engine.run_timed(program)?);
         }
@@ -198,18 +213,21 @@ impl Runtime {
     }
 }
 
-/// Copies the inputs of a call to where the program has them.
-fn give(engine: &mut Engine, program: ProgramId, inputs: &[Arc<Buffer>]) {
-    for (i, buffer) in inputs.iter().enumerate() {
+/// Has the inputs of a call written where the program has them.
+fn fill_inputs(engine: &mut Engine, program: ProgramId, mut give: impl FnMut(usize, &mut [u8]), n: usize) {
+    for i in 0..n {
         if let Some(to) = engine.input_bytes_mut(program, &format!("i{i}")) {
-            to.copy_from_slice(buffer.bytes());
+            give(i, to);
         }
     }
 }
 
 impl Extract {
     /// Memory for the outputs.
-    fn new_results(&self) -> Result<Vec<Buffer>, Error> {
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn new_results(&self) -> Result<Vec<Buffer>, Error> {
         let types = self.graph.outputs().iter().map(|o| *self.graph.ty(o.value));
         Ok(types.map(|ty| Buffer::zeros(&BUDGET, ty)).collect::<Result<_, _>>()?)
     }

@@ -2,15 +2,17 @@
 
 use crate::array::{self, dtype_name};
 use crate::buffer::Buffer;
+use crate::data::{self, PyIterator};
 use crate::error::Error;
 use crate::function::Program;
 use crate::record::Handle;
 use crate::run::{self, BUDGET, Runtime};
 use crate::tensor::PyTensor;
-use plimsoll_data::Permutation;
+use plimsoll_data::{Element, Kind, Permutation, Row};
 use plimsoll_tensor::{Shape, TensorType};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -217,7 +219,97 @@ impl Lap<'_> {
     }
 }
 
-/// Adds the loop to the module.
+/// Why a stretch of elements is over.
+enum Over {
+    /// Python is to be asked, or all steps are done.
+    Lap,
+    /// There are no more elements.
+    End,
+    /// An element that the program is not for.
+    Other(Element),
+}
+
+/// What went wrong in a stretch: in the pipeline, or in the program.
+enum Wrong {
+    Data(plimsoll_data::Error),
+    Run(Error),
+}
+
+/// Runs a program on the next elements of a data set, at most `steps` of them and for about `seconds`: the outputs of the last step, how many steps
+/// were run, and the element behind them, if the program is not for its shape.
+#[pyfunction]
+fn run_elements<'py>(
+    py: Python<'py>,
+    program: &Bound<'py, Program>,
+    elements: &Bound<'py, PyIterator>,
+    steps: usize,
+    seconds: f64,
+) -> PyResult<(Vec<PyTensor>, usize, Option<Bound<'py, PyList>>)> {
+    let (program, elements) = (program.get(), elements.get());
+    let types: Vec<TensorType> = program.record.inputs.iter().map(|v| *program.record.graph.ty(*v)).collect();
+    let mut results = program.cut.new_results()?;
+    let (begun, mut done) = (Instant::now(), 0);
+    let other = loop {
+        let over = py.detach(|| run_lap(program, elements, &types, steps, &mut done, &mut results));
+        match over {
+            Ok(Over::Lap) if done == steps || begun.elapsed().as_secs_f64() >= seconds => break None,
+            Ok(Over::Lap) => py.check_signals()?,
+            Ok(Over::End) => break None,
+            Ok(Over::Other(element)) => break Some(data::element(py, &element.row())?),
+            Err(Wrong::Data(error)) => return Err(data::to_python(error)),
+            Err(Wrong::Run(error)) => return Err(error.into()),
+        }
+    };
+    py.check_signals()?;
+    let results = results.into_iter().map(|buffer| PyTensor { handle: Handle::known(Arc::new(buffer)) });
+    Ok((if done > 0 { results.collect() } else { Vec::new() }, done, other))
+}
+
+/// The engine is held while a step runs, not while an element is made: a function in the pipeline may want it.
+fn run_lap(
+    program: &Program,
+    elements: &PyIterator,
+    types: &[TensorType],
+    steps: usize,
+    done: &mut usize,
+    results: &mut [Buffer],
+) -> Result<Over, Wrong> {
+    let begun = Instant::now();
+    while *done < steps && begun.elapsed() < WITHOUT_PYTHON {
+        let Some(element) = elements.next_element() else { return Ok(Over::End) };
+        let element = element.map_err(Wrong::Data)?;
+        let Some(parts) = parts_of(&element.row(), types).map_err(Wrong::Data)? else {
+            return Ok(Over::Other(element));
+        };
+        let mut runtime = run::runtime_detached();
+        let give = |i: usize, to: &mut [u8]| to.copy_from_slice(parts[i]);
+        runtime
+            .flush()
+            .and_then(|()| runtime.run_into(&program.cut, give, parts.len(), results))
+            .map_err(Wrong::Run)?;
+        *done += 1;
+    }
+    Ok(Over::Lap)
+}
+
+/// The bytes of an element's components; `None` unless they are of these types.
+fn parts_of<'a>(row: &Row<'a>, types: &[TensorType]) -> Result<Option<Vec<&'a [u8]>>, plimsoll_data::Error> {
+    let components = row.spec().components();
+    if components.len() != types.len() {
+        return Ok(None);
+    }
+    let mut parts = Vec::with_capacity(types.len());
+    for (component, ty) in components.iter().zip(types) {
+        if component.kind != Kind::Number(ty.dtype) || *row.shape(&component.name)? != ty.shape {
+            return Ok(None);
+        }
+        parts.push(row.bytes(&component.name)?);
+    }
+    Ok(Some(parts))
+}
+
+/// Adds the loops to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(run_steps, module)?)
+    module.add_function(wrap_pyfunction!(run_steps, module)?)?;
+    module.add_function(wrap_pyfunction!(run_elements, module)?)
 }

@@ -21,6 +21,23 @@ class EpochIterator(epoch_iterator.EpochIterator):
             return ArrayFeed(self.data_adapter).batches()
         return self.data_adapter.get_numpy_iterator()
 
+    def run_ahead(self, step, batch, done, seconds):
+        """Runs steps on what follows this batch of a pipeline of ours, in the engine, for about so many seconds.
+
+        `done` batches of the epoch are done. Gives what the last step returned and how many there were.
+        """
+        source, ends = self._current_iterator, [n for n in (self.steps_per_epoch, self._num_batches) if n]
+        elements = getattr(source, "_inner", None)
+        if self.steps_per_execution != 1 or not ends or not isinstance(elements, engine.DatasetIterator):
+            return None, 0
+        left = min(ends[0] - done, self._num_batches - self._steps_seen if self._num_batches else ends[0])
+        logs, count, other = step.elements(batch, elements, left, seconds)
+        if other is not None:
+            logs, count = step(source.packed(other)), count + 1
+        for _ in range(count):
+            next(self._epoch_iterator)
+        return logs, count
+
     def array_feed(self):
         """The data as arrays of which a stretch of steps can be cut at once; None if it is none, or not read to its end."""
         if isinstance(self.data_adapter, ArrayDataAdapter) and self.steps_per_epoch is None:

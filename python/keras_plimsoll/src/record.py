@@ -90,6 +90,18 @@ class Function:
         stacked = engine.run_steps(traced.program, feeds, size, count, collect=collect, order=order)
         return traced.outputs([x.numpy()[-1] for x in stacked])
 
+    def elements(self, batch, elements, count, seconds):
+        """Calls with the next batches of a data set, without Python in between, as long as they are like this one.
+
+        At most `count` of them and for about so many seconds. Gives what the last call returned, how many there were, and
+        the batch behind them, flat, if it is not like this one.
+        """
+        traced = None if self._eager else self._traced.get(_leaves((batch,))[1])
+        if traced is None:
+            return None, 0, None
+        tensors, done, other = engine.run_elements(traced.program, elements, count, seconds)
+        return (traced.outputs(tensors) if done else None), done, other
+
     def program(self, *args):
         """The program for arguments like these, traced if it has not been."""
         leaves, signature = _leaves(args)

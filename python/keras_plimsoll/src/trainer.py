@@ -319,6 +319,10 @@ class PlimsollTrainer(base_trainer.Trainer):
                 hooks[0](begin)
                 first = begin
             logs = function(batches)
+            if not every_batch and isinstance(one_step, record.Function) and begin:
+                # After the first step, which may have been traced and planned.
+                ahead, count = epoch_iterator.run_ahead(one_step, batches[-1], end + 1, _LOOK_EVERY)
+                logs, end = (ahead, end + count) if count else (logs, end)
             now = time.perf_counter()
             if every_batch or now - since > _LOOK_EVERY or end + 1 == epoch_iterator.num_batches:
                 hooks[1](end, pythonify_logs(logs))
