@@ -1,6 +1,6 @@
 //! Ctrl-C ends training after the step that runs: the history says so, the model stays usable, callbacks are told.
 
-use plimsoll::callbacks::{Callback, Training};
+use plimsoll::callbacks::{Callback, EarlyStopping, Training};
 use plimsoll::data::Arrays;
 use plimsoll::layers::Dense;
 use plimsoll::losses::MeanSquaredError;
@@ -37,7 +37,9 @@ fn ctrl_c_ends_training_cleanly() {
     let mut trainer = Trainer::new(model, MeanSquaredError, Sgd::new(0.01)).unwrap();
     let data = Arrays::new(Tensor::zeros(DType::F32, [40, 3]), Tensor::zeros(DType::F32, [40, 1])).unwrap();
     let mut press = Press { at: 4, ended: false };
-    let history = trainer.fit(&data, Fit::epochs(100).batch_size(4).callback(&mut press)).unwrap();
+    // Without an end of the epoch there is no `val_loss` to look for.
+    let fit = Fit::epochs(100).batch_size(4).validation(&data).callback(EarlyStopping::new("val_loss").patience(99));
+    let history = trainer.fit(&data, fit.callback(&mut press)).unwrap();
     assert!(history.interrupted && press.ended);
     assert_eq!(trainer.steps_done(), 5);
     assert_eq!(history.get("loss").unwrap().len(), 1, "the figures of the epoch that was cut short");

@@ -2,7 +2,7 @@
 //!
 //! The runs are processes of their own: this test starts itself again and kills what it started with SIGKILL.
 
-use plimsoll::callbacks::{Callback, Checkpoint, Training};
+use plimsoll::callbacks::{Callback, Checkpoint, CsvLog, EarlyStopping, ReduceOnPlateau, Training};
 use plimsoll::data::{AUTOTUNE, Arrays};
 use plimsoll::layers::{Activation, BatchNorm, Dense, Dropout};
 use plimsoll::losses::{MeanAbsoluteError, MeanSquaredError};
@@ -72,18 +72,25 @@ fn child() {
     if way == "epochs" {
         fit = Fit::epochs(10).callback(Checkpoint::every_epochs(folder, 1));
     }
+    let log = Path::new(folder).join("log.csv");
+    if way == "watched" {
+        // Out of the order that they are called in.
+        fit = fit.callback(CsvLog::new(&log)).callback(ReduceOnPlateau::new("val_loss").patience(1).factor(0.3));
+        fit = fit.callback(EarlyStopping::new("val_loss").patience(2).min_delta(0.05).restore_best());
+    }
     let fit = fit.callback(Tell);
     let jumps = rows.map_in_place("0/input", |x: &mut [f32]| x[0] = 1.0 - x[0]).shuffle(None, 7).batch(10);
     let stream = rows.filter(|row| Ok(row.get::<f32>("0/input")?[0] < 0.8)).shuffle(30, 2).batch(10);
     match way {
-        "arrays" => trainer.fit(&arrays, fit.batch_size(10).validation(&arrays)),
+        "arrays" | "watched" => trainer.fit(&arrays, fit.batch_size(10).validation(&arrays)),
         "jumps" | "epochs" => trainer.fit(&jumps.prefetch(AUTOTUNE), fit),
         "stream" => trainer.fit(&stream.prefetch(AUTOTUNE), fit),
         _ => trainer.fit(&jumps.repeat(None).prefetch(AUTOTUNE), fit.steps_per_epoch(9)),
     }
     .unwrap();
     let weights = trainer.weights().unwrap();
-    let bytes = weights.iter().flat_map(|(_, t)| t.bytes().to_vec());
+    let log = std::fs::read(log).unwrap_or_default();
+    let bytes = weights.iter().flat_map(|(_, t)| t.bytes().to_vec()).chain(log);
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ b as u64).wrapping_mul(0x100_0000_01b3));
     println!("\nEND {hash:016x}");
 }
@@ -116,7 +123,7 @@ fn run(way: &str, folder: &Path, kill_after: Option<u64>) -> (Vec<String>, bool)
     command.args(["--exact", "child", "--nocapture", "--test-threads=1"]);
     command.env(VARIABLE, format!("{way} {}", folder.display())).stdout(Stdio::piped());
     let mut process = command.spawn().unwrap();
-    let (mut said, mut steps) = (Vec::new(), 0);
+    let (mut said, mut steps, mut killed) = (Vec::new(), 0, false);
     for line in BufReader::new(process.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
         if !["STEP ", "EPOCH ", "END "].iter().any(|word| line.starts_with(word)) {
@@ -125,15 +132,17 @@ fn run(way: &str, folder: &Path, kill_after: Option<u64>) -> (Vec<String>, bool)
         steps += line.starts_with("STEP ") as u64;
         said.push(line);
         if Some(steps) == kill_after {
+            // It may have come to its end before this.
             process.kill().unwrap();
+            killed = true;
             break;
         }
     }
     let ended = process.wait().unwrap().success();
-    (said, ended)
+    (said, ended && !killed)
 }
 
-fn check(way: &str) {
+fn check(way: &str) -> Vec<String> {
     let unbroken = Folder::new(&format!("{way}-whole"));
     let (expected, ended) = run(way, &unbroken.0, None);
     assert!(ended && expected.last().unwrap().starts_with("END"), "{expected:?}");
@@ -150,12 +159,15 @@ fn check(way: &str) {
         }
         if ended {
             assert_eq!(said.last(), expected.last(), "{way}");
+            // Once more, and there is nothing left to do.
+            assert_eq!(run(way, &folder.0, None), (vec![said.last().unwrap().clone()], true), "{way}");
             break;
         }
         kills += 1;
     }
     assert!(kills >= 6, "{way}: {kills} kills");
     println!("{way}: the same after {kills} kills");
+    expected
 }
 
 #[test]
@@ -181,6 +193,14 @@ fn epochs_of_so_many_steps() {
 #[test]
 fn checkpoints_after_epochs() {
     check("epochs");
+}
+
+/// What callbacks wait for, the best weights so far and the log go on too.
+#[test]
+fn callbacks_that_watch() {
+    let said = check("watched");
+    let epochs = said.iter().filter(|line| line.starts_with("EPOCH")).count();
+    assert!((4..10).contains(&epochs), "stopped early, after {epochs} epochs");
 }
 
 #[test]

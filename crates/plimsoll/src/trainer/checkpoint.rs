@@ -1,7 +1,7 @@
 //! Checkpoints: all that training needs to go on as if it had never stopped.
 //!
-//! A checkpoint is one safetensors file: weights, statistics, the optimizer's moments and the sums of metrics as tensors; steps,
-//! epoch, place in the data and seed as JSON in the file's metadata. Random numbers are functions of (seed, step), so there is
+//! A checkpoint is one safetensors file: weights, statistics, the optimizer's moments, the sums of metrics and what callbacks remember
+//! as tensors; steps, epoch, place in the data and seed as JSON in the file's metadata. Random numbers are functions of (seed, step), so there is
 //! no other state. It is written piece by piece to a temporary name, synced and renamed, with a digest of its contents, so that
 //! a file by its name is complete, and one that was damaged later is noticed.
 
@@ -9,6 +9,7 @@ use super::Trainer;
 use super::compile::{StepKey, write_states};
 use super::fit::Progress;
 use super::summary::natural_fields;
+use crate::callbacks::{MEMORY, Memory};
 use crate::error::Error;
 use crate::trace::{Mode, Role, Variables};
 use crate::weights::{self, NO_DIGEST, Reader};
@@ -111,25 +112,30 @@ impl Trainer {
     /// When the file cannot be written; an old file is then still whole.
     pub fn save_checkpoint(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
         self.ensure_states()?;
-        self.write_checkpoint(path.as_ref())
+        self.write_checkpoint(path.as_ref(), &Memory::new())
     }
 
-    pub(super) fn write_checkpoint(&self, path: &Path) -> Result<(), Error> {
+    /// With what callbacks remember.
+    pub(super) fn write_checkpoint(&self, path: &Path, memory: &Memory<'_>) -> Result<(), Error> {
         let engine = &self.compiled.as_ref().expect("made before").engine;
         let here = |name: &str| engine.state_type(name).is_some();
         let states = self.variables.iter().filter(|v| here(&v.name)).map(|v| (v.name.as_str(), v.ty));
         let mut tensors: Vec<(&str, TensorType)> = states.collect();
-        // States of steps that have not been made since the last checkpoint was loaded.
+        // States of steps that have not been made since the last checkpoint was loaded, and what callbacks have yet to recall.
         if let Some(file) = &self.restored {
-            tensors.extend(file.names().filter(|name| !here(name)).map(|n| (n, file.ty(n).expect("it is named"))));
+            let kept = |name: &&str| if name.starts_with(MEMORY) { self.resume.is_some() } else { !here(name) };
+            tensors.extend(file.names().filter(kept).map(|n| (n, file.ty(n).expect("it is named"))));
         }
+        tensors.extend(memory.iter().map(|(name, tensor)| (name.as_str(), *tensor.ty())));
+        let remembered = |name: &str| memory.iter().find(|(n, _)| n == name).map(|(_, tensor)| tensor);
         let progress = self.resume.as_ref().unwrap_or(&self.progress).clone();
         let progress =
             Progress { pass: if progress.position.is_some() { progress.pass } else { self.pass }, ..progress };
         let about =
             About { digest: NO_DIGEST.into(), step: self.step, seed: self.seed, rate: self.rate, progress }.to_json();
-        weights::write_with(path, &tensors, Some(&about), |name, write| match &self.restored {
-            Some(file) if !here(name) => copy(file, name, write),
+        weights::write_with(path, &tensors, Some(&about), |name, write| match (&self.restored, remembered(name)) {
+            (_, Some(tensor)) => write(tensor.bytes()),
+            (Some(file), _) if !here(name) => copy(file, name, write),
             _ => engine.read_state(name, write),
         })
     }
@@ -218,7 +224,7 @@ impl Trainer {
                 Some(_) => (),
             }
         }
-        match file.names().find(|name| all.get(name).is_none()) {
+        match file.names().find(|name| all.get(name).is_none() && !name.starts_with(MEMORY)) {
             Some(name) => fail(format!("has '{name}', which this model and optimizer do not have")),
             None => Ok(()),
         }

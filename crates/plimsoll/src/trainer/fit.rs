@@ -5,7 +5,7 @@ use super::compile::{Compiled, KEY, LOSS, LOSS_COUNT, LOSS_SUM, RATE, STEP, Step
 use super::feed::{Feeder, nothing};
 use super::interrupt::Watcher;
 use super::limit::Keeps;
-use crate::callbacks::{Callback, Logs, Training};
+use crate::callbacks::{Callback, Logs, Memory, Recalled, Training, memory_name};
 use crate::data::{DataError, Feed, Report};
 use crate::error::Error;
 use crate::trace::{Mode, Role, Variables};
@@ -14,6 +14,7 @@ use plimsoll_budget::{Budget, Bytes, Reservation};
 use plimsoll_exec::ProgramId;
 use plimsoll_tensor::{Shape, Tensor};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 /// How to train.
@@ -156,15 +157,24 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Feed, mut options: Fit<'_>) 
     let mut go_on = true;
     trainer.input = Report::default();
 
-    for callback in &mut options.callbacks {
-        callback.on_train_begin(trainer, options.epochs, n_batches)?;
+    // Those who write checkpoints come last: what the others remember goes into them.
+    options.callbacks.sort_by_key(|callback| callback.writes_checkpoints());
+    let callbacks = &mut options.callbacks;
+    if let (Some(_), Some(file)) = (&trainer.resume, &trainer.restored) {
+        for (i, callback) in callbacks.iter_mut().enumerate() {
+            go_on &= callback.recall(&Recalled::of(file, i))?.is_continue();
+        }
     }
+    tell(trainer, callbacks, |callback, at| {
+        callback.on_train_begin(at, options.epochs, n_batches).map(ControlFlow::Continue)
+    })?;
     let begin = trainer.resume.take().unwrap_or_default();
     let mut position = begin.position;
     for epoch in begin.epoch..options.epochs {
-        for callback in &mut options.callbacks {
-            callback.on_epoch_begin(trainer, epoch)?;
+        if !go_on {
+            break;
         }
+        tell(trainer, callbacks, |callback, at| callback.on_epoch_begin(at, epoch).map(ControlFlow::Continue))?;
         let mut step = if epoch == begin.epoch { begin.step } else { 0 };
         if step == 0 {
             trainer.reset_metrics()?;
@@ -191,9 +201,7 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Feed, mut options: Fit<'_>) 
             let loss = trainer.train_step(program, (epoch, step))?;
             trainer.input.waited = feeder.waited();
             trainer.progress = Progress { epoch, step: step + 1, pass: trainer.pass, position: feeder.position() };
-            for callback in &mut options.callbacks {
-                go_on &= callback.on_step_end(trainer, step, loss)?.is_continue();
-            }
+            go_on &= tell(trainer, callbacks, |callback, at| callback.on_step_end(at, step, loss))?;
             step += 1;
             history.signal = history.signal.or(Watcher::signal());
             history.interrupted |= history.signal.is_some();
@@ -203,10 +211,15 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Feed, mut options: Fit<'_>) 
             return Err(nothing());
         }
         let mut logs = trainer.read_metrics("")?;
+        if history.interrupted {
+            // The epoch is not over, a later run may go on with it: its callbacks are told then.
+            history.push(&logs);
+            break;
+        }
         if go_on {
             trainer.progress = Progress { epoch: epoch + 1, step: 0, pass: trainer.pass, position: feeder.position() };
         }
-        if let (Some(feeder), true) = (&mut validation, !history.interrupted) {
+        if let Some(feeder) = &mut validation {
             trainer.reset_metrics()?;
             trainer.evaluation(feeder)?;
             trainer.read_metrics("val_")?.iter().for_each(|(n, v)| logs.push(n, v));
@@ -215,20 +228,36 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Feed, mut options: Fit<'_>) 
         let warning = trainer.terms.watch_memory(epoch)?;
         history.warning = history.warning.or(warning);
         trainer.input = feeder.report();
-        for callback in &mut options.callbacks {
-            go_on &= callback.on_epoch_end(trainer, epoch, &logs)?.is_continue();
-        }
-        if !go_on {
-            break;
-        }
+        go_on &= tell(trainer, callbacks, |callback, at| callback.on_epoch_end(at, epoch, &logs))?;
     }
     // Who trains on begins a new pass, wherever this one was left.
     trainer.pass += feeder.is_open() as u64;
     history.input = feeder.report();
-    for callback in &mut options.callbacks {
-        callback.on_train_end(trainer)?;
+    for i in (0..callbacks.len()).rev() {
+        let (others, here) = callbacks.split_at_mut(i);
+        here[0].on_train_end(&mut At { trainer, others })?;
     }
     Ok(history)
+}
+
+/// Tells callbacks something, one after another; whether all want to go on.
+fn tell<'a>(
+    trainer: &mut Trainer,
+    callbacks: &mut [Box<dyn Callback + 'a>],
+    mut event: impl FnMut(&mut dyn Callback, &mut dyn Training) -> Result<ControlFlow<()>, Error>,
+) -> Result<bool, Error> {
+    let mut go_on = true;
+    for i in 0..callbacks.len() {
+        let (others, here) = callbacks.split_at_mut(i);
+        go_on &= event(here[0].as_mut(), &mut At { trainer, others })?.is_continue();
+    }
+    Ok(go_on)
+}
+
+/// Training as a callback sees it: the trainer, and the callbacks before it, whose memory goes into checkpoints.
+struct At<'t, 'a> {
+    trainer: &'t mut Trainer,
+    others: &'t [Box<dyn Callback + 'a>],
 }
 
 /// Compiles the steps of several data sets at once, so that all plans are made before anything runs, and leaves all pipelines the
@@ -416,40 +445,45 @@ impl Trainer {
     }
 }
 
-impl Training for Trainer {
+impl Training for At<'_, '_> {
     fn learning_rate(&self) -> f64 {
-        self.rate_now()
+        self.trainer.rate_now()
     }
 
     fn set_learning_rate(&mut self, rate: f64) {
-        self.rate = Some(rate);
+        self.trainer.rate = Some(rate);
     }
 
     fn current_weights(&self) -> Result<Vec<(String, Tensor)>, Error> {
-        self.compiled.as_ref().map_or(Ok(Vec::new()), |c| c.weights(&self.variables))
+        self.trainer.compiled.as_ref().map_or(Ok(Vec::new()), |c| c.weights(&self.trainer.variables))
     }
 
     fn replace_weights(&mut self, weights: &[(String, Tensor)]) -> Result<(), Error> {
-        self.set_weights(weights)
+        self.trainer.set_weights(weights)
     }
 
     fn write_weights(&self, path: &Path) -> Result<(), Error> {
-        self.compiled.as_ref().map_or_else(|| weights::save(path, &[]), |c| c.save(&self.variables, path))
+        let compiled = self.trainer.compiled.as_ref();
+        compiled.map_or_else(|| weights::save(path, &[]), |c| c.save(&self.trainer.variables, path))
     }
 
     fn write_checkpoint(&self, path: &Path) -> Result<(), Error> {
-        Trainer::write_checkpoint(self, path)
+        let mut memory = Memory::new();
+        for (i, callback) in self.others.iter().enumerate() {
+            memory.extend(callback.memory().into_iter().map(|(name, tensor)| (memory_name(i, &name), tensor)));
+        }
+        self.trainer.write_checkpoint(path, &memory)
     }
 
     fn steps_done(&self) -> u64 {
-        self.step
+        self.trainer.step
     }
 
     fn engine_bytes(&self) -> u64 {
-        self.compiled.as_ref().map_or(0, |c| c.engine.bytes().0)
+        self.trainer.compiled.as_ref().map_or(0, |c| c.engine.bytes().0)
     }
 
     fn trainer(&self) -> Option<&Trainer> {
-        Some(self)
+        Some(self.trainer)
     }
 }
