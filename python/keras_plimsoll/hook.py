@@ -2,8 +2,9 @@
 
 Keras 3.15 chooses its backend in `if backend() == ...: ... elif ...: ... else: raise` chains in five modules, and falls
 through in two more. `install()` puts a finder before the ordinary ones that lets those modules load as always, except
-that the syntax tree gets one more branch, and a function that Keras composes for all backends one for ours. Nothing else in Keras changes, no file is written, and a Keras of another
-version, or a module in which the expected chain is not found exactly once, is refused with an ImportError that says so.
+that the syntax tree gets one more branch, and that a function which Keras composes for all backends is replaced by ours.
+Nothing else in Keras changes, no file is written, and a Keras of another version, or a module in which the expected
+chain or function is not found, is refused with an ImportError that says so.
 
 Installed with the package, `keras_plimsoll.pth` calls `install()` at the start of Python, which costs one entry in
 `sys.meta_path`; it acts only when Keras is imported with this backend chosen. Keras' own plug-in mechanism makes this
