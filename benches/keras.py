@@ -1,10 +1,12 @@
 """W1, W4 and W5 through Keras on each backend, each in a process of its own.
 
-    python benches/keras.py [--backends plimsoll tensorflow jax torch] [--workloads W1 W4 W5] [--python PATH]
+    python benches/keras.py [--backends plimsoll tensorflow jax torch] [--workloads W1 W4 W5] [--rounds 2] [--python PATH]
 
 W1: an MLP 1000-128-1 on 20,000 rows, batch 32. W4: five 3x3 convolutions with batch normalisation on 32x32x3, batch 64. W5: a GPT
 of 4 blocks, width 256, 8192 words, 8 x 256 tokens. The same Keras code runs on every backend: `fit` on NumPy arrays, `verbose=0`.
 The figure is the time per step of the best of the epochs after the first, and the process's peak of resident memory (VmHWM).
+Backends take turns; the best time and the smallest peak of each over all rounds count, and are what the ratios are of.
+The engine must be a release build: `maturin develop --release`, or a wheel.
 `--python` names the interpreter for the other backends, when they are installed in an environment of their own.
 """
 
@@ -109,6 +111,7 @@ def main():
     parser.add_argument("--backends", nargs="+", default=["plimsoll", "tensorflow", "jax", "torch"])
     parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS))
     parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -116,19 +119,33 @@ def main():
         return measure(options.one, options.epochs)
     print(f"{'':4} {'backend':12} {'ms/step':>9} {'first epoch':>12} {'VmHWM MiB':>10} {'loss':>8}")
     for workload in options.workloads:
-        for backend in options.backends:
-            python = sys.executable if backend == "plimsoll" else options.python
-            environment = dict(os.environ, KERAS_BACKEND=backend, TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="")
-            command = [python, __file__, "--one", workload, "--epochs", str(options.epochs)]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True)
-            if done.returncode:
-                print(f"{workload:4} {backend:12} failed: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}")
-                continue
-            row = json.loads(done.stdout.strip().splitlines()[-1])
-            print(
-                f"{workload:4} {backend:12} {row['ms_per_step']:9.3f} {row['first_epoch_s']:10.2f} s {row['VmHWM_MiB']:10} {row['loss']:8}",
-                flush=True,
-            )
+        rows = {}
+        for backend in options.backends * options.rounds:
+            row = run(workload, backend, options)
+            if row is not None:
+                rows.setdefault(backend, []).append(row)
+        best = {backend: [min(row[name] for row in found) for name in ("ms_per_step", "VmHWM_MiB")] for backend, found in rows.items()}
+        peers = [figures for backend, figures in best.items() if backend != "plimsoll"]
+        if "plimsoll" in best and peers:
+            time_ratio, memory_ratio = (best["plimsoll"][i] / min(peer[i] for peer in peers) for i in (0, 1))
+            print(f"{workload:4} ours / the best of the others: time {time_ratio:.2f}, memory {memory_ratio:.2f}", flush=True)
+
+
+def run(workload, backend, options):
+    """One measurement in a process of its own, printed; None if it failed."""
+    python = sys.executable if backend == "plimsoll" else options.python
+    environment = dict(os.environ, KERAS_BACKEND=backend, TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="")
+    command = [python, __file__, "--one", workload, "--epochs", str(options.epochs)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        print(f"{workload:4} {backend:12} failed: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}")
+        return None
+    row = json.loads(done.stdout.strip().splitlines()[-1])
+    print(
+        f"{workload:4} {backend:12} {row['ms_per_step']:9.3f} {row['first_epoch_s']:10.2f} s {row['VmHWM_MiB']:10} {row['loss']:8}",
+        flush=True,
+    )
+    return row
 
 
 if __name__ == "__main__":

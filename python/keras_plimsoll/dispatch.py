@@ -4,8 +4,8 @@ import ast
 
 
 def add_branch(tree, module, name, statements):
-    """Replaces the final `raise` of the module's one chain over `backend()` by our branch, keeping it for others."""
-    chains = [node for node in tree.body if isinstance(node, ast.If) and _ends_in_raise(node)]
+    """Puts our branch before the last arm of the module's one chain over `backend()`, which is a `raise` or a class for all others."""
+    chains = [node for node in tree.body if isinstance(node, ast.If) and _is_chain(node)]
     if len(chains) != 1:
         raise ImportError(
             f"{module} of the installed keras chooses its backend in {len(chains)} places instead of one; "
@@ -18,10 +18,20 @@ def add_branch(tree, module, name, statements):
     last.orelse = [ast.If(test=test, body=ast.parse(statements).body, orelse=last.orelse)]
 
 
-def _ends_in_raise(node):
+def _is_chain(node):
     while len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
         node = node.orelse[0]
-    return bool(_backend_name(node.test)) and len(node.orelse) == 1 and isinstance(node.orelse[0], ast.Raise)
+    ends = len(node.orelse) == 1 and isinstance(node.orelse[0], (ast.Raise, ast.ClassDef))
+    return bool(_backend_name(node.test)) and ends
+
+
+def add_wrappers(tree, module, wrappers):
+    """Replaces functions of the module by what our functions make of them."""
+    for name, ours in wrappers.items():
+        if not any(isinstance(node, ast.FunctionDef) and node.name == name for node in tree.body):
+            raise ImportError(f"{module} of the installed keras has no `{name}`; this version of plimsoll does not know it")
+        source, function = ours.rsplit(".", 1)
+        tree.body += ast.parse(f"import {source}\n{name} = {source}.{function}({name})").body
 
 
 def _backend_name(test):

@@ -1,9 +1,10 @@
 """Makes `KERAS_BACKEND=plimsoll` known to a released Keras.
 
-Keras 3.15 chooses its backend in `if backend() == ...: ... elif ...: ... else: raise` chains in four modules, and falls
+Keras 3.15 chooses its backend in `if backend() == ...: ... elif ...: ... else: raise` chains in five modules, and falls
 through in two more. `install()` puts a finder before the ordinary ones that lets those modules load as always, except
-that the syntax tree gets one more branch. Nothing else in Keras changes, no file is written, and a Keras of another
-version, or a module in which the expected chain is not found exactly once, is refused with an ImportError that says so.
+that the syntax tree gets one more branch, and that a function which Keras composes for all backends is replaced by ours.
+Nothing else in Keras changes, no file is written, and a Keras of another version, or a module in which the expected
+chain or function is not found, is refused with an ImportError that says so.
 
 Installed with the package, `keras_plimsoll.pth` calls `install()` at the start of Python, which costs one entry in
 `sys.meta_path`; it acts only when Keras is imported with this backend chosen. Keras' own plug-in mechanism makes this
@@ -17,7 +18,7 @@ import sys
 NAME = "plimsoll"
 SUPPORTED = (3, 15)
 
-# Module -> the statements of our branch. Chains that end in `raise` get it in place of that arm.
+# Module -> the statements of our branch, which comes before the last arm of the chain.
 BRANCHES = {
     "keras.src.backend": """
 from keras_plimsoll.src import *
@@ -26,10 +27,13 @@ distribution_lib = None
 """,
     "keras.src.layers.layer": "from keras_plimsoll.src.layer import PlimsollLayer as BackendLayer",
     "keras.src.models.model": "from keras_plimsoll.src.trainer import PlimsollTrainer as Trainer",
+    "keras.src.optimizers.optimizer": "from keras_plimsoll.src.optimizer import PlimsollOptimizer as BackendOptimizer",
     "keras.src.export.saved_model": (
         "from keras_plimsoll.src.export import PlimsollExportArchive as BackendSavedModelExportArchive"
     ),
 }
+# Module -> function -> where what takes its place is made of it: Keras composes it for all backends.
+WRAPPERS = {"keras.src.ops.nn": {"_layer_normalization": "keras_plimsoll.src.nn.layer_normalization"}}
 _DYNAMIC = "keras.src.utils.backend_utils"
 
 
@@ -59,7 +63,7 @@ class _Finder:
 
             check_version(version("keras"))
             return None
-        if fullname not in BRANCHES and fullname != _DYNAMIC:
+        if fullname not in BRANCHES and fullname not in WRAPPERS and fullname != _DYNAMIC:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and type(spec.loader) is importlib.machinery.SourceFileLoader and _chosen():
@@ -78,6 +82,8 @@ class _Loader(importlib.machinery.SourceFileLoader):
         tree = ast.parse(self.get_data(path), path)
         if fullname == _DYNAMIC:
             dispatch.add_dynamic(tree, _DYNAMIC, NAME)
+        elif fullname in WRAPPERS:
+            dispatch.add_wrappers(tree, fullname, WRAPPERS[fullname])
         else:
             dispatch.add_branch(tree, fullname, NAME, BRANCHES[fullname])
         return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)

@@ -217,6 +217,19 @@ def batch_norm(
 ) -> list[Tensor]:
     """[result, mean, variance] with the statistics of the batch, over all axes but the last."""
 
+def batch_stats(x: Operand) -> list[Tensor]:
+    """[mean, variance] of each channel, over all axes but the last."""
+
+def batch_norm_with(
+    x: Operand,
+    mean: Operand,
+    variance: Operand,
+    scale: Operand | None = None,
+    offset: Operand | None = None,
+    epsilon: float = 1e-3,
+) -> Tensor:
+    """Batch norm with what `batch_stats(x)` gave: the gradient of x is by way of mean and variance too."""
+
 def attention(
     q: Operand,
     k: Operand,
@@ -275,6 +288,8 @@ class Program:
 
     def __call__(self, inputs: Sequence[Operand]) -> list[Tensor]:
         """Runs it at once: variables change in place, the outputs are known. Inside a trace and under a tape it is inlined."""
+    def profile(self, inputs: Sequence[Operand], steps: int = 5) -> str:
+        """Runs it some times, variables change as ever, and gives a table of the operations' best times."""
     @property
     def key(self) -> str:
         """Equal for equal computations."""
@@ -306,11 +321,20 @@ def run_steps(
     shuffle: tuple[int, int] | None = None,
     collect: Sequence[int] = (),
     callback: Callable[[int], bool | None] | None = None,
+    order: Sequence[int] | None = None,
 ) -> list[Tensor]:
     """Runs a program `steps` times without the interpreter's lock. Of a NumPy array (contiguous, of the input's type) every step takes the
-    next `batch` rows, from step `start` on; with `shuffle` = (seed, epoch) the rows come in the order that the trainer would take them. Anything else is fed
+    next `batch` rows, from step `start` on; with `shuffle` = (seed, epoch) the rows come in the order that the trainer would take them, with `order` they are
+    those that it lists, from its beginning. Anything else is fed
     whole in every step. Gives the outputs numbered in `collect`, those of all steps stacked (zeros for steps that were not run). `callback(steps_done)` is called
     about ten times a second and at the end; True stops the loop, and so does Ctrl-C (KeyboardInterrupt)."""
+
+def run_elements(
+    program: Program, elements: DatasetIterator, steps: int, seconds: float
+) -> tuple[list[Tensor], int, list[Any] | None]:
+    """Runs a program on the next elements, at most `steps` and for about `seconds`, without the interpreter's lock: the outputs of the last step,
+    how many steps were run, and the element behind them, should the program be for others. Fewer steps and no element: the data is over,
+    or the time is."""
 
 # Memory.
 def set_memory_limit(limit: int | str | None = None) -> int | None:

@@ -193,6 +193,39 @@ def test_run_steps_shuffled():
     assert (first == again).all() and (first != other).any()
 
 
+def test_run_steps_in_an_order():
+    data = np.arange(60, dtype="float32").reshape(20, 3)
+    rows = [3, 3, 19, 0, 7, 8, 9, 1]
+    _, p = steps_program()
+    (sums,) = e.run_steps(p, [data, 1.0], 4, 2, collect=[0], order=rows)
+    assert sums.numpy().tolist() == [data[rows[:4]].sum(), data[rows[4:]].sum()]
+    for order, text in [([20, 0, 0, 0], "row 20, but the feeds have 20"), ([0, 1, 2], "lists 3 rows, and 4 are needed")]:
+        with pytest.raises(ValueError, match=text):
+            e.run_steps(p, [data, 1.0], 4, 1, order=order)
+
+
+def test_run_elements():
+    data = np.arange(66, dtype="float32").reshape(22, 3)
+    v = e.Variable(np.zeros(3, "float32"))
+    (x,) = e.trace_begin([((4, 3), "float32")])
+    v.assign_add(e.reduce("sum", x, 0))
+    p = e.trace_end([e.reduce("sum", x)])
+    elements = e.Dataset.from_arrays([data]).batch(4, False).iterate(0)
+    (last,), done, other = e.run_elements(p, elements, 2, 10.0)
+    assert (done, other, last.item()) == (2, None, data[4:8].sum())
+    (last,), done, (other,) = e.run_elements(p, elements, 100, 10.0)
+    assert done == 3 and last.item() == data[16:20].sum() and (v.numpy() == data[:20].sum(0)).all()
+    assert (other.numpy() == data[20:]).all(), "what the program is not for is handed back"
+    assert e.run_elements(p, elements, 100, 10.0) == ([], 0, None)
+
+
+def test_a_program_is_profiled():
+    v, p = steps_program()
+    table = p.profile([np.ones((4, 3), "float32"), 1.0], 3)
+    assert "reduce_sum" in table and "the best of 3 steps" in table
+    assert (v.numpy() == 12).all(), "it runs as ever"
+
+
 def test_run_steps_checks_its_feeds():
     v, p = steps_program()
     data = np.zeros((20, 3), "float32")

@@ -93,6 +93,84 @@ def test_a_step_that_looks_at_values_runs_all_the_same():
     assert history.history["loss"][-1] < history.history["loss"][0]
 
 
+OPTIMIZERS = [
+    ("SGD", {}),
+    ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    ("Adam", {"amsgrad": True}),
+    ("AdamW", {"weight_decay": 0.1}),
+    ("RMSprop", {"momentum": 0.5, "centered": True}),
+    ("Adagrad", {}),
+    ("Adadelta", {"learning_rate": 1.0}),
+    ("Adamax", {"weight_decay": 0.01}),
+    ("Lion", {}),
+]
+
+
+@pytest.mark.parametrize("name, options", OPTIMIZERS)
+def test_an_optimizer_is_one_operation_and_does_what_keras_writes_out(name, options, monkeypatch):
+    from keras_plimsoll.src import optimizer as ours
+
+    def trained():
+        values = np.random.default_rng(0).standard_normal((3, 7, 5)).astype("float32")
+        variables = [keras.Variable(values[0]), keras.Variable(values[1, 0])]
+        made = getattr(keras.optimizers, name)(**options)
+        made.exclude_from_weight_decay([variables[1]])
+        for i in range(3):
+            made.apply_gradients([(values[2] * (i - 1.5), variables[0]), (values[2, 1] + i, variables[1])])
+        return [v.numpy() for v in [*variables, *made.variables[2:]]]
+
+    calls = []
+    real = ours.engine.optimize
+    monkeypatch.setattr(ours.engine, "optimize", lambda *args: calls.append(1) or real(*args))
+    fused = trained()
+    assert len(calls) == 6
+    monkeypatch.setattr(ours, "_RULES", {})
+    for a, b in zip(fused, trained(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("axis, shape", [(-1, (4, 6)), ([1, 2], (3, 2, 6)), (1, (3, 4, 5))])
+def test_layer_normalization_is_that_of_keras(axis, shape):
+    from keras.src.ops import nn
+
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(shape).astype("float32")
+    sizes = [shape[i] for i in (axis if isinstance(axis, list) else [axis])]
+    gamma, beta = rng.standard_normal((2, *sizes)).astype("float32")
+    result = nn.layer_normalization(x, gamma, beta, axis, 1e-3)
+    axes = tuple(axis) if isinstance(axis, list) else axis
+    wide = [n if i in np.atleast_1d(np.arange(len(shape))[np.array(axis)]) else 1 for i, n in enumerate(shape)]
+    centred = x - x.mean(axes, keepdims=True)
+    wanted = centred / np.sqrt(x.var(axes, keepdims=True) + 1e-3) * gamma.reshape(wide) + beta.reshape(wide)
+    np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_data_set_trains_as_its_arrays_do():
+    import plimsoll as tf
+    from plimsoll import _keras_data
+
+    _keras_data.install()
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((203, 6)).astype("float32"), rng.standard_normal((203, 1)).astype("float32")
+
+    def trained(*data, **options):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(1)])
+        model.compile("adam", "mse", metrics=["mae"])
+        history = model.fit(*data, epochs=3, verbose=0, **options).history
+        return history, model.get_weights()
+
+    pipeline = tf.data.Dataset.from_tensor_slices((x, y)).batch(10)
+    seen = []
+    every = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(batch))
+    by_arrays, by_pipeline = trained(x, y, batch_size=10, shuffle=False), trained(pipeline)
+    by_batch = trained(pipeline, callbacks=[every])
+    assert seen == 3 * list(range(21))
+    for other in (by_pipeline, by_batch):
+        assert by_arrays[0] == other[0]
+        assert all((a == b).all() for a, b in zip(by_arrays[1], other[1], strict=True))
+
+
 def test_old_arguments_of_fit_are_accepted_with_a_notice():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")

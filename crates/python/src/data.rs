@@ -12,8 +12,8 @@ use crate::record::Handle;
 use crate::run::BUDGET;
 use crate::tensor::PyTensor;
 use plimsoll_data::{
-    AUTOTUNE, Calls, Cardinality, Component, Compression, Csv, Dataset, Files, Iter, Kind, Options, Padding, Row,
-    Shared, TfRecordWriter, Writer,
+    AUTOTUNE, Calls, Cardinality, Component, Compression, Csv, Dataset, Element, Files, Iter, Kind, Options, Padding,
+    Row, Shared, TfRecordWriter, Writer,
 };
 use plimsoll_tensor::TensorType;
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyTypeError, PyValueError};
@@ -39,7 +39,8 @@ fn keep(py: Python<'_>, error: PyErr) -> plimsoll_data::Error {
     plimsoll_data::Error::element(text)
 }
 
-fn to_python(error: plimsoll_data::Error) -> PyErr {
+/// What Python raises: the exception of a function in the pipeline itself, where that is the cause.
+pub fn to_python(error: plimsoll_data::Error) -> PyErr {
     if let Some(original) = raised().take() {
         return original;
     }
@@ -508,15 +509,19 @@ impl PyIterator {
 
     /// The next element, flattened.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
-        let next = py.detach(|| {
-            let mut iter = self.iter.lock().unwrap_or_else(PoisonError::into_inner);
-            iter.as_mut().and_then(Iterator::next)
-        });
-        match next {
+        match py.detach(|| self.next_element()) {
             None => Ok(None),
             Some(Err(error)) => Err(to_python(error)),
             Some(Ok(found)) => element(py, &found.row()).map(Some),
         }
+    }
+}
+
+impl PyIterator {
+    /// The next element, for a thread that does not hold the interpreter's lock.
+    pub fn next_element(&self) -> Option<Result<Element, plimsoll_data::Error>> {
+        let mut iter = self.iter.lock().unwrap_or_else(PoisonError::into_inner);
+        iter.as_mut().and_then(Iterator::next)
     }
 }
 

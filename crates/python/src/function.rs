@@ -49,6 +49,18 @@ impl Program {
         Ok(results.into_iter().map(|buffer| PyTensor { handle: Handle::known(buffer) }).collect())
     }
 
+    /// Runs it `steps` times on these inputs, variables change as ever, and says in a table how long every operation took at its
+    /// best.
+    #[pyo3(signature = (inputs, steps=5))]
+    fn profile(&self, py: Python<'_>, inputs: Vec<Object<'_>>, steps: usize) -> PyResult<String> {
+        let inputs = self.known_inputs(py, &inputs)?;
+        Ok(py.detach(|| {
+            let mut runtime = run::runtime_detached();
+            runtime.flush()?;
+            runtime.profile(&self.cut, &inputs, steps).map(|profile| profile.to_string())
+        })?)
+    }
+
     /// A digest of what it computes: equal for equal computations.
     #[getter]
     fn key(&self) -> String {

@@ -762,6 +762,33 @@ fn batch_norm(
     Ok(tensors(all))
 }
 
+/// Mean and variance of each channel (last axis) over all other axes.
+#[pyfunction]
+fn batch_stats(py: Python<'_>, x: Object<'_>) -> PyResult<Vec<PyTensor>> {
+    let x = Operand::of(&x)?;
+    Ok(tensors(apply(py, &[&x], |g, v| g.batch_stats(v[0]).map(Vec::from))?))
+}
+
+/// Batch norm with the mean and variance of `x` that `batch_stats` has found: the gradient of `x` is by way of them too.
+#[pyfunction(signature = (x, mean, variance, scale=None, offset=None, epsilon=1e-3))]
+fn batch_norm_with(
+    py: Python<'_>,
+    x: Object<'_>,
+    mean: Object<'_>,
+    variance: Object<'_>,
+    scale: Option<Object<'_>>,
+    offset: Option<Object<'_>>,
+    epsilon: f64,
+) -> PyResult<PyTensor> {
+    let (x, mean, variance) = (Operand::of(&x)?, Operand::of(&mean)?, Operand::of(&variance)?);
+    let (scale, offset) = (some(scale)?, some(offset)?);
+    let has = [scale.is_some(), offset.is_some()];
+    apply1(py, &refs(&[&x, &mean, &variance], &[&scale, &offset]), |g, v| {
+        let (scale, offset) = rest(&v[2..], has);
+        g.batch_norm_with(v[0], [v[1], v[2]], scale, offset, epsilon)
+    })
+}
+
 /// Attention of queries `[batch, queries, heads, depth]` to keys and values `[batch, keys, kv_heads, ..]`, without a matrix of
 /// scores in memory. The mask is bool (false hides) or added to the scores.
 #[pyfunction(signature = (q, k, v, scale=None, causal=false, mask=None, dropout=0.0, key=None))]
@@ -888,6 +915,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         rms_norm,
         group_norm,
         batch_norm,
+        batch_stats,
+        batch_norm_with,
         attention,
         recurrence,
         dtypes,

@@ -6,6 +6,7 @@ use crate::extract::{Extract, extract};
 use crate::record::{Handle, Record};
 use crate::variable::{self, Cell};
 use plimsoll::session::{Session, Terms};
+use plimsoll::trainer::Profile;
 use plimsoll_budget::Budget;
 use plimsoll_exec::{Engine, ProgramId};
 use plimsoll_graph::{Operand, Value};
@@ -166,26 +167,67 @@ impl Runtime {
     pub fn run(&mut self, cut: &Extract, inputs: &[Arc<Buffer>]) -> Result<Vec<Arc<Buffer>>, Error> {
         // Before it is planned, so that it counts.
         let mut results = cut.new_results()?;
+        self.run_into(cut, |i, to| to.copy_from_slice(inputs[i].bytes()), inputs.len(), &mut results)?;
+        Ok(results.into_iter().map(Arc::new).collect())
+    }
+
+    /// As [`Runtime::run`]: `give(i, memory)` writes the inputs, of which there are `n`, and the results go where they are to be.
+    ///
+    /// # Errors
+    /// When it cannot be planned or run.
+    pub fn run_into(
+        &mut self,
+        cut: &Extract,
+        give: impl FnMut(usize, &mut [u8]),
+        n: usize,
+        results: &mut [Buffer],
+    ) -> Result<(), Error> {
         let session = self.session();
         let program = cut.prepare(session)?;
         cut.bind(session, program)?;
         let engine = session.engine_mut();
-        for (i, buffer) in inputs.iter().enumerate() {
-            if let Some(to) = engine.input_bytes_mut(program, &format!("i{i}")) {
-                to.copy_from_slice(buffer.bytes());
-            }
-        }
+        fill_inputs(engine, program, give, n);
         engine.run(program)?;
         for (i, result) in results.iter_mut().enumerate() {
             result.bytes_mut().copy_from_slice(engine.output_bytes(program, &format!("o{i}"))?);
         }
-        Ok(results.into_iter().map(Arc::new).collect())
+        Ok(())
+    }
+
+    /// Runs a graph on these inputs some times and times every op.
+    ///
+    /// # Errors
+    /// As [`Runtime::run`].
+    pub fn profile(&mut self, cut: &Extract, inputs: &[Arc<Buffer>], steps: usize) -> Result<Profile, Error> {
+        let session = self.session();
+        let program = cut.prepare(session)?;
+        cut.bind(session, program)?;
+        let engine = session.engine_mut();
+        let mut runs = Vec::with_capacity(steps);
+        for _ in 0..steps {
+            fill_inputs(engine, program, |i, to| to.copy_from_slice(inputs[i].bytes()), inputs.len());
+            cut.fill(engine, program);
+            runs.push(engine.run_timed(program)?);
+        }
+        Ok(Profile::of(engine.plan(program), &runs))
+    }
+}
+
+/// Has the inputs of a call written where the program has them.
+fn fill_inputs(engine: &mut Engine, program: ProgramId, mut give: impl FnMut(usize, &mut [u8]), n: usize) {
+    for i in 0..n {
+        if let Some(to) = engine.input_bytes_mut(program, &format!("i{i}")) {
+            give(i, to);
+        }
     }
 }
 
 impl Extract {
     /// Memory for the outputs.
-    fn new_results(&self) -> Result<Vec<Buffer>, Error> {
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn new_results(&self) -> Result<Vec<Buffer>, Error> {
         let types = self.graph.outputs().iter().map(|o| *self.graph.ty(o.value));
         Ok(types.map(|ty| Buffer::zeros(&BUDGET, ty)).collect::<Result<_, _>>()?)
     }

@@ -2,15 +2,17 @@
 
 use crate::array::{self, dtype_name};
 use crate::buffer::Buffer;
+use crate::data::{self, PyIterator};
 use crate::error::Error;
 use crate::function::Program;
 use crate::record::Handle;
 use crate::run::{self, BUDGET, Runtime};
 use crate::tensor::PyTensor;
-use plimsoll_data::Permutation;
+use plimsoll_data::{Element, Kind, Permutation, Row};
 use plimsoll_tensor::{Shape, TensorType};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -62,10 +64,30 @@ impl Rows {
     }
 }
 
+/// Which row comes when.
+enum Order {
+    /// As they are.
+    Plain,
+    /// A permutation of all rows.
+    Shuffled(Permutation),
+    /// As a list says.
+    Listed(Vec<usize>),
+}
+
+impl Order {
+    fn at(&self, i: usize) -> usize {
+        match self {
+            Order::Plain => i,
+            Order::Shuffled(permutation) => permutation.at(i as u64) as usize,
+            Order::Listed(rows) => rows[i],
+        }
+    }
+}
+
 /// Runs a program `steps` times. Each feed is a NumPy array, of which every step takes the next `batch` rows (from step `start` on; as a
-/// permutation of all rows if `shuffle` is (seed, epoch)), or a tensor that is the same in every step. Gives back the outputs named in `collect`, those of
-/// all steps stacked. About ten times a second `callback(steps_done)` is called, and stops the loop by giving True; so does Ctrl-C.
-#[pyfunction(signature = (program, feeds, batch, steps, start=0, shuffle=None, collect=vec![], callback=None))]
+/// permutation of all rows if `shuffle` is (seed, epoch)), or a tensor that is the same in every step. With `order`, the rows of the steps are those that it
+/// lists. Gives back the outputs named in `collect`, those of all steps stacked. About ten times a second `callback(steps_done)` is called, and stops the loop by giving True; so does Ctrl-C.
+#[pyfunction(signature = (program, feeds, batch, steps, start=0, shuffle=None, collect=vec![], callback=None, order=None))]
 fn run_steps(
     py: Python<'_>,
     program: &Bound<'_, Program>,
@@ -76,6 +98,7 @@ fn run_steps(
     shuffle: Option<(u64, u64)>,
     collect: Vec<usize>,
     callback: Option<Bound<'_, PyAny>>,
+    order: Option<Vec<usize>>,
 ) -> PyResult<Vec<PyTensor>> {
     let program = program.get();
     let types: Vec<TensorType> = program.record.inputs.iter().map(|v| *program.record.graph.ty(*v)).collect();
@@ -90,12 +113,10 @@ fn run_steps(
             if ty.dims()[0] != batch {
                 return Err(PyValueError::new_err(format!("input {i} is {ty}, but a batch has {batch} rows")));
             }
-            if *n_rows.get_or_insert(rows.n) != rows.n || rows.n < (start + steps) * batch {
-                let text = format!(
-                    "feed {i} has {} rows; all feeds have equally many, and {} are needed",
-                    rows.n,
-                    (start + steps) * batch
-                );
+            let needed = if order.is_some() { 0 } else { (start + steps) * batch };
+            if *n_rows.get_or_insert(rows.n) != rows.n || rows.n < needed {
+                let text =
+                    format!("feed {i} has {} rows; all feeds have equally many, and {needed} are needed", rows.n);
                 return Err(PyValueError::new_err(text));
             }
             given.push(Feed::Rows(rows));
@@ -118,10 +139,23 @@ fn run_steps(
         let Some(shape) = Shape::try_new(&shape) else { return Err(PyValueError::new_err("too many axes to stack")) };
         results.push(Buffer::zeros(&BUDGET, TensorType::new(ty.dtype, shape)).map_err(Error::from)?);
     }
-    let order = shuffle.zip(n_rows).map(|((seed, epoch), n)| Permutation::new(n as u64, seed, epoch));
+    let n_rows = n_rows.unwrap_or(0);
+    if let Some(&beyond) = order.iter().flatten().find(|&&row| row >= n_rows) {
+        return Err(PyValueError::new_err(format!("the order has row {beyond}, but the feeds have {n_rows} rows")));
+    }
+    let (order, start) = match (order, shuffle) {
+        (Some(_), Some(_)) => return Err(PyTypeError::new_err("rows are shuffled or come in an order, not both")),
+        (Some(rows), None) if rows.len() < steps * batch => {
+            let text = format!("the order lists {} rows, and {} are needed", rows.len(), steps * batch);
+            return Err(PyValueError::new_err(text));
+        }
+        (Some(rows), None) => (Order::Listed(rows), 0),
+        (None, Some((seed, epoch))) => (Order::Shuffled(Permutation::new(n_rows as u64, seed, epoch)), start),
+        (None, None) => (Order::Plain, start),
+    };
     let mut done = 0;
     while done < steps {
-        let lap = Lap { program, feeds: &given, batch, start, order: order.as_ref(), collect: &collect };
+        let lap = Lap { program, feeds: &given, batch, start, order: &order, collect: &collect };
         done = py.detach(|| lap.run(&mut run::runtime_detached(), done, steps, &mut results))?;
         py.check_signals()?;
         if let Some(callback) = &callback
@@ -139,7 +173,7 @@ struct Lap<'a> {
     feeds: &'a [Feed],
     batch: usize,
     start: usize,
-    order: Option<&'a Permutation>,
+    order: &'a Order,
     collect: &'a [usize],
 }
 
@@ -163,8 +197,7 @@ impl Lap<'_> {
                     Feed::Rows(rows) => {
                         let from = (self.start + step) * self.batch;
                         for (i, to) in to.chunks_exact_mut(rows.row.max(1)).enumerate() {
-                            let at = from + i;
-                            to.copy_from_slice(rows.row(self.order.map_or(at, |p| p.at(at as u64) as usize)));
+                            to.copy_from_slice(rows.row(self.order.at(from + i)));
                         }
                     }
                     Feed::Whole(buffer) => to.copy_from_slice(buffer.bytes()),
@@ -186,7 +219,97 @@ impl Lap<'_> {
     }
 }
 
-/// Adds the loop to the module.
+/// Why a stretch of elements is over.
+enum Over {
+    /// Python is to be asked, or all steps are done.
+    Lap,
+    /// There are no more elements.
+    End,
+    /// An element that the program is not for.
+    Other(Element),
+}
+
+/// What went wrong in a stretch: in the pipeline, or in the program.
+enum Wrong {
+    Data(plimsoll_data::Error),
+    Run(Error),
+}
+
+/// Runs a program on the next elements of a data set, at most `steps` of them and for about `seconds`: the outputs of the last step, how many steps
+/// were run, and the element behind them, if the program is not for its shape.
+#[pyfunction]
+fn run_elements<'py>(
+    py: Python<'py>,
+    program: &Bound<'py, Program>,
+    elements: &Bound<'py, PyIterator>,
+    steps: usize,
+    seconds: f64,
+) -> PyResult<(Vec<PyTensor>, usize, Option<Bound<'py, PyList>>)> {
+    let (program, elements) = (program.get(), elements.get());
+    let types: Vec<TensorType> = program.record.inputs.iter().map(|v| *program.record.graph.ty(*v)).collect();
+    let mut results = program.cut.new_results()?;
+    let (begun, mut done) = (Instant::now(), 0);
+    let other = loop {
+        let over = py.detach(|| run_lap(program, elements, &types, steps, &mut done, &mut results));
+        match over {
+            Ok(Over::Lap) if done == steps || begun.elapsed().as_secs_f64() >= seconds => break None,
+            Ok(Over::Lap) => py.check_signals()?,
+            Ok(Over::End) => break None,
+            Ok(Over::Other(element)) => break Some(data::element(py, &element.row())?),
+            Err(Wrong::Data(error)) => return Err(data::to_python(error)),
+            Err(Wrong::Run(error)) => return Err(error.into()),
+        }
+    };
+    py.check_signals()?;
+    let results = results.into_iter().map(|buffer| PyTensor { handle: Handle::known(Arc::new(buffer)) });
+    Ok((if done > 0 { results.collect() } else { Vec::new() }, done, other))
+}
+
+/// The engine is held while a step runs, not while an element is made: a function in the pipeline may want it.
+fn run_lap(
+    program: &Program,
+    elements: &PyIterator,
+    types: &[TensorType],
+    steps: usize,
+    done: &mut usize,
+    results: &mut [Buffer],
+) -> Result<Over, Wrong> {
+    let begun = Instant::now();
+    while *done < steps && begun.elapsed() < WITHOUT_PYTHON {
+        let Some(element) = elements.next_element() else { return Ok(Over::End) };
+        let element = element.map_err(Wrong::Data)?;
+        let Some(parts) = parts_of(&element.row(), types).map_err(Wrong::Data)? else {
+            return Ok(Over::Other(element));
+        };
+        let mut runtime = run::runtime_detached();
+        let give = |i: usize, to: &mut [u8]| to.copy_from_slice(parts[i]);
+        runtime
+            .flush()
+            .and_then(|()| runtime.run_into(&program.cut, give, parts.len(), results))
+            .map_err(Wrong::Run)?;
+        *done += 1;
+    }
+    Ok(Over::Lap)
+}
+
+/// The bytes of an element's components; `None` unless they are of these types.
+fn parts_of<'a>(row: &Row<'a>, types: &[TensorType]) -> Result<Option<Vec<&'a [u8]>>, plimsoll_data::Error> {
+    let components = row.spec().components();
+    if components.len() != types.len() {
+        return Ok(None);
+    }
+    let mut parts = Vec::with_capacity(types.len());
+    for (component, ty) in components.iter().zip(types) {
+        if component.kind != Kind::Number(ty.dtype) || *row.shape(&component.name)? != ty.shape {
+            return Ok(None);
+        }
+        parts.push(row.bytes(&component.name)?);
+    }
+    Ok(Some(parts))
+}
+
+/// Adds the loops to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(run_steps, module)?)
+    module.add_function(wrap_pyfunction!(run_steps, module)?)?;
+    module.add_function(wrap_pyfunction!(run_elements, module)?)
 }

@@ -21,6 +21,23 @@ class EpochIterator(epoch_iterator.EpochIterator):
             return ArrayFeed(self.data_adapter).batches()
         return self.data_adapter.get_numpy_iterator()
 
+    def run_ahead(self, step, batch, done, seconds):
+        """Runs steps on what follows this batch of a pipeline of ours, in the engine, for about so many seconds.
+
+        `done` batches of the epoch are done. Gives what the last step returned and how many there were.
+        """
+        source, ends = self._current_iterator, [n for n in (self.steps_per_epoch, self._num_batches) if n]
+        elements = getattr(source, "_inner", None)
+        if self.steps_per_execution != 1 or not ends or not isinstance(elements, engine.DatasetIterator):
+            return None, 0
+        left = min(ends[0] - done, self._num_batches - self._steps_seen if self._num_batches else ends[0])
+        logs, count, other = step.elements(batch, elements, left, seconds)
+        if other is not None:
+            logs, count = step(source.packed(other)), count + 1
+        for _ in range(count):
+            next(self._epoch_iterator)
+        return logs, count
+
     def array_feed(self):
         """The data as arrays of which a stretch of steps can be cut at once; None if it is none, or not read to its end."""
         if isinstance(self.data_adapter, ArrayDataAdapter) and self.steps_per_epoch is None:
@@ -50,6 +67,13 @@ class ArrayFeed:
         rows = slice(start, stop) if order is None else order[start:stop]
         return tree.map_structure(lambda source: source.rows(rows), self._sources, none_is_leaf=False)
 
+    def whole(self):
+        """The arrays themselves, where the engine can take rows out of them as they are; else None."""
+        sources = [source for source in tree.flatten(self._sources) if source is not None]
+        if any(source.whole() is None for source in sources):
+            return None
+        return tree.map_structure(lambda source: source.whole(), self._sources, none_is_leaf=False)
+
     def batches(self):
         """The batches of one epoch."""
         order = self.order()
@@ -71,6 +95,12 @@ class _Rows:
         elif not isinstance(array, np.ndarray):
             array = array_slicing.convert_to_sliceable(array, target_backend="numpy")
         self._array = array
+
+    def whole(self):
+        """The array, if its rows are what `rows` gives."""
+        array = self._array
+        plain = isinstance(array, np.ndarray) and array.flags.c_contiguous
+        return array if plain and str(array.dtype) == result_type(str(array.dtype)) else None
 
     def rows(self, rows):
         part = self._array[rows]

@@ -470,13 +470,13 @@ def moments(x, axes, keepdims=False, synchronized=False):
     x = convert_to_tensor(x)
     axes = knp.axes_of(axes, x.ndim)
     work = cast(x, "float32") if x.dtype in ("float16", "bfloat16") else _float(x)
-    mean = engine.reduce("mean", work, axes, True)
-    variance = engine.reduce("mean", knp.square(knp.subtract(work, mean)), axes, True)
-    if not keepdims and work is x and axes == list(range(x.ndim - 1)):
-        mean, variance = knp.squeeze(mean, axes), knp.squeeze(variance, axes)
+    if not keepdims and work is x and x.ndim > 1 and 0 not in x.shape and axes == list(range(x.ndim - 1)):
+        mean, variance = engine.batch_stats(x)
         # Remembered for `batch_normalization`: with a batch's own statistics it is one operation of the engine.
         mean.batch, variance.batch = x, x
         return mean, variance
+    mean = engine.reduce("mean", work, axes, True)
+    variance = engine.reduce("mean", knp.square(knp.subtract(work, mean)), axes, True)
     if not keepdims:
         mean, variance = knp.squeeze(mean, axes), knp.squeeze(variance, axes)
     if x.dtype == "float16":
@@ -489,13 +489,33 @@ def batch_normalization(x, mean, variance, axis, offset=None, scale=None, epsilo
     own = getattr(mean, "batch", None) is x and getattr(variance, "batch", None) is x
     if own and knp.axes_of(axis, x.ndim) == [x.ndim - 1]:
         scale, offset = (None if v is None else convert_to_tensor(v, x.dtype) for v in (scale, offset))
-        return engine.batch_norm(x, scale, offset, epsilon)[0]
+        return engine.batch_norm_with(x, mean, variance, scale, offset, epsilon)
     spread = lambda v: knp.along(convert_to_tensor(v, x.dtype), knp.axes_of(axis, x.ndim)[0], x.ndim)
     factor = engine.unary("rsqrt", knp.add(spread(variance), epsilon))
     if scale is not None:
         factor = knp.multiply(factor, spread(scale))
     y = knp.multiply(knp.subtract(x, spread(mean)), factor)
     return y if offset is None else knp.add(y, spread(offset))
+
+
+def layer_normalization(composed):
+    """Keras' function, with one operation of the engine over the last axes; over others it is composed as Keras does."""
+
+    def function(x, gamma=None, beta=None, axis=-1, epsilon=None, rms_scaling=False):
+        x = convert_to_tensor(x)
+        axes = sorted(knp.axes_of(axis, x.ndim))
+        last = axes == list(range(x.ndim - len(axes), x.ndim)) and 0 not in x.shape
+        width = pymath.prod(x.shape[i] for i in axes)
+        fits = all(v is None or pymath.prod(v.shape) == width for v in (gamma, beta))
+        if rms_scaling or not axes or not last or not fits:
+            return composed(x, gamma=gamma, beta=beta, axis=axis, epsilon=epsilon, rms_scaling=rms_scaling)
+        work = result_type(x.dtype, "float32")
+        gamma, beta = (v if v is None else knp.reshape(convert_to_tensor(v, work), (width,)) for v in (gamma, beta))
+        rows = knp.reshape(cast(x, work), (*x.shape[: x.ndim - len(axes)], width))
+        y = engine.layer_norm(rows, gamma, beta, backend.epsilon() if epsilon is None else epsilon)
+        return cast(knp.reshape(y, x.shape), x.dtype)
+
+    return function
 
 
 def rms_normalization(x, scale=None, axis=-1, epsilon=None):

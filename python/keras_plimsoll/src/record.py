@@ -66,13 +66,17 @@ class Function:
             return self._function(*args)
         return traced.outputs(traced.program([_as_tensor(x) for x in leaves if _is_array(x)]))
 
-    def steps(self, data, size, count):
+    def steps(self, data, size, count, order=None):
         """Calls with `count` batches of `size` rows of the data, one after the other; what the last call returns.
 
-        They run in the engine, without Python in between, unless the function returns so much that keeping it for every
-        step would cost memory.
+        `order` lists the rows; without it they come as they are. The calls run in the engine, without Python in between,
+        unless the function returns so much that keeping it for every step would cost memory.
         """
-        rows = lambda i: tree.map_structure(lambda x: x[i * size : (i + 1) * size], data, none_is_leaf=False)
+
+        def rows(i):
+            part = slice(i * size, (i + 1) * size)
+            return tree.map_structure(lambda x: x[part if order is None else order[part]], data, none_is_leaf=False)
+
         first = rows(0)
         traced = None if self._eager else self._traced.get(_leaves((first,))[1])
         if traced is None or not traced.is_small or not hasattr(engine, "run_steps"):
@@ -81,8 +85,22 @@ class Function:
                 engine.flush()
             return outputs
         feeds = [x for x in tree.flatten((data,)) if _is_array(x)]
-        stacked = engine.run_steps(traced.program, feeds, size, count, collect=list(range(len(traced.tensors))))
+        collect = list(range(len(traced.tensors)))
+        order = None if order is None else order.tolist()
+        stacked = engine.run_steps(traced.program, feeds, size, count, collect=collect, order=order)
         return traced.outputs([x.numpy()[-1] for x in stacked])
+
+    def elements(self, batch, elements, count, seconds):
+        """Calls with the next batches of a data set, without Python in between, as long as they are like this one.
+
+        At most `count` of them and for about so many seconds. Gives what the last call returned, how many there were, and
+        the batch behind them, flat, if it is not like this one.
+        """
+        traced = None if self._eager else self._traced.get(_leaves((batch,))[1])
+        if traced is None:
+            return None, 0, None
+        tensors, done, other = engine.run_elements(traced.program, elements, count, seconds)
+        return (traced.outputs(tensors) if done else None), done, other
 
     def program(self, *args):
         """The program for arguments like these, traced if it has not been."""

@@ -319,6 +319,10 @@ class PlimsollTrainer(base_trainer.Trainer):
                 hooks[0](begin)
                 first = begin
             logs = function(batches)
+            if not every_batch and isinstance(one_step, record.Function) and begin:
+                # After the first step, which may have been traced and planned.
+                ahead, count = epoch_iterator.run_ahead(one_step, batches[-1], end + 1, _LOOK_EVERY)
+                logs, end = (ahead, end + count) if count else (logs, end)
             now = time.perf_counter()
             if every_batch or now - since > _LOOK_EVERY or end + 1 == epoch_iterator.num_batches:
                 hooks[1](end, pythonify_logs(logs))
@@ -332,7 +336,7 @@ class PlimsollTrainer(base_trainer.Trainer):
 
     def _run_stretches(self, feed, step, hooks, stopped, logs):
         """An epoch over arrays, in stretches of steps that run without Python between them."""
-        order, size = feed.order(), feed.batch_size
+        order, size, whole = feed.order(), feed.batch_size, feed.whole()
         total, full = -(-feed.count // size), feed.count // size
         # The first step is traced and planned, and says nothing of how long those to come will take.
         done, pace, longest = 0, _LOOK_EVERY, 1
@@ -340,13 +344,18 @@ class PlimsollTrainer(base_trainer.Trainer):
             steps = max(1, min(full - done, longest, int(_LOOK_EVERY / pace)))
             hooks[0](done)
             begun = time.perf_counter()
-            data = feed.rows(order, done * size, min((done + steps) * size, feed.count))
-            logs = step.steps(data, size, steps) if steps > 1 else step(data)
+            first, last = done * size, min((done + steps) * size, feed.count)
+            if steps == 1:
+                logs = step(feed.rows(order, first, last))
+            elif whole is not None and order is not None:
+                logs = step.steps(whole, size, steps, order[first:last])
+            else:
+                logs = step.steps(feed.rows(order, first, last), size, steps)
             engine.flush()
             if done:
                 pace = max((time.perf_counter() - begun) / steps, 1e-6)
             else:
-                longest = feed.longest_stretch(data)
+                longest = total if whole is not None else feed.longest_stretch(feed.rows(order, first, last))
             done += steps
             hooks[1](done - 1, pythonify_logs(logs))
         return logs

@@ -595,7 +595,11 @@ class Iterator:
         return self
 
     def __next__(self):
-        return nest.pack_sequence_as(self._structure, in_python(next(self._inner)))
+        return self.packed(next(self._inner))
+
+    def packed(self, parts):
+        """An element from the engine's components."""
+        return nest.pack_sequence_as(self._structure, in_python(parts))
 
     def get_next(self, name=None):
         """The next element; `OutOfRangeError` at the end."""

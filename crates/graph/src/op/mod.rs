@@ -573,7 +573,7 @@ ops! {
     state::{Assign},
     softmax::{Softmax, SoftmaxGrad},
     cross_entropy::{SparseCrossEntropy, SparseCrossEntropyGrad, CrossEntropy, CrossEntropyGrad},
-    norm::{LayerNorm, LayerNormGrad, GroupNorm, GroupNormGrad, BatchNorm, BatchNormGrad},
+    norm::{LayerNorm, LayerNormGrad, GroupNorm, GroupNormGrad, BatchNorm, BatchNormGrad, BatchStats, BatchNormWith},
     attention::{Attention, AttentionGrad},
     optimizer::{Optimize},
     pieces::{Piece, Blank, Paste},

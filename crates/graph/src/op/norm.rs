@@ -6,10 +6,12 @@
 mod batch;
 mod group;
 mod layer;
+mod stats;
 
 pub use batch::{BatchNorm, BatchNormGrad};
 pub use group::{GroupNorm, GroupNormGrad};
 pub use layer::{LayerNorm, LayerNormGrad};
+pub use stats::{BatchNormWith, BatchStats};
 
 use super::softmax::last_axis;
 use super::{Reference, expect_floats, expect_inputs};
@@ -163,6 +165,33 @@ impl Graph {
         let op = BatchNorm { epsilon, scale: scale.is_some(), offset: offset.is_some() };
         let outputs = self.push(op, &with_optional(x, [scale, offset]))?;
         Ok([outputs[0], outputs[1], outputs[2]])
+    }
+
+    /// Mean and variance of each channel over all other axes.
+    ///
+    /// # Errors
+    /// When there is no row or no channel.
+    pub fn batch_stats(&mut self, x: Value) -> Result<[Value; 2], GraphError> {
+        let outputs = self.push(BatchStats, &[x])?;
+        Ok([outputs[0], outputs[1]])
+    }
+
+    /// Batch norm with the mean and variance of `x` that [`Graph::batch_stats`] has found.
+    ///
+    /// # Errors
+    /// When shapes or types do not fit.
+    pub fn batch_norm_with(
+        &mut self,
+        x: Value,
+        [mean, variance]: [Value; 2],
+        scale: Option<Value>,
+        offset: Option<Value>,
+        epsilon: f64,
+    ) -> Result<Value, GraphError> {
+        let op = BatchNormWith { epsilon, scale: scale.is_some(), offset: offset.is_some() };
+        let mut inputs = vec![x, mean, variance];
+        inputs.extend([scale, offset].into_iter().flatten());
+        self.push1(op, &inputs)
     }
 }
 

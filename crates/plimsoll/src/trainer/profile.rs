@@ -7,6 +7,7 @@ use super::limit::Keeps;
 use crate::data::Feed;
 use crate::error::Error;
 use crate::trace::Mode;
+use plimsoll_exec::Timing;
 use plimsoll_graph::Types;
 use plimsoll_plan::Plan;
 use plimsoll_tensor::TensorType;
@@ -41,6 +42,14 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// The profile of a plan whose ops were timed in some runs.
+    pub fn of(plan: &Plan, runs: &[Vec<Timing>]) -> Profile {
+        let first = runs.first().map_or(&[][..], Vec::as_slice);
+        let shortest = |i: usize| runs.iter().map(|run| run[i].time).min().unwrap_or_default();
+        let ops = first.iter().enumerate().map(|(i, timing)| op_time(plan, timing.node, shortest(i)));
+        Profile { ops: ops.collect(), steps: runs.len() }
+    }
+
     /// The time of all ops.
     pub fn total(&self) -> Duration {
         self.ops.iter().map(|op| op.time).sum()
@@ -57,7 +66,7 @@ pub(super) fn profile(
     let mut feeder = Feeder::new(trainer, Mode::Train, data, batch_size, false)?;
     compile(trainer, [&feeder], Keeps::default())?;
     let program = trainer.compiled.as_ref().and_then(|c| c.find(&feeder.keys()[0])).expect("compiled above");
-    let mut times: Vec<(plimsoll_graph::NodeId, Duration)> = Vec::new();
+    let mut runs: Vec<Vec<Timing>> = Vec::new();
     for _ in 0..steps {
         let mut next = feeder.next(trainer)?;
         if next.is_none() {
@@ -70,16 +79,11 @@ pub(super) fn profile(
         let timings = engine.run_timed(this)?;
         trainer.step += 1;
         // The last batch of an epoch may be smaller: it trains, but is not counted.
-        if this != program {
-            continue;
-        }
-        times.resize_with(timings.len(), || (timings[0].node, Duration::MAX));
-        for ((node, shortest), timing) in times.iter_mut().zip(timings) {
-            (*node, *shortest) = (timing.node, timing.time.min(*shortest));
+        if this == program {
+            runs.push(timings);
         }
     }
-    let plan = trainer.compiled.as_ref().expect("compiled above").engine.plan(program);
-    Ok(Profile { ops: times.into_iter().map(|(node, time)| op_time(plan, node, time)).collect(), steps })
+    Ok(Profile::of(trainer.compiled.as_ref().expect("compiled above").engine.plan(program), &runs))
 }
 
 fn op_time(plan: &Plan, id: plimsoll_graph::NodeId, time: Duration) -> OpTime {

@@ -27,7 +27,7 @@ pub struct BatchNorm {
 op_attrs!(BatchNorm = "batch_norm" { epsilon, scale, offset });
 
 /// Rows and channels.
-fn batch_sizes(x: &TensorType) -> Result<(usize, usize), String> {
+pub(super) fn batch_sizes(x: &TensorType) -> Result<(usize, usize), String> {
     let channels = last_axis(x)?;
     match x.elements() / channels {
         0 => Err(format!("{} has no rows", x.shape)),

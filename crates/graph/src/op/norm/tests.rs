@@ -76,6 +76,42 @@ fn batch_norm() {
 }
 
 #[test]
+fn batch_norm_in_two_parts() {
+    check_op(BatchStats, &[&[7, 3]]);
+    check_op(BatchStats, &[&[2, 5, 5, 4]]);
+    for (scale, offset) in BOTH {
+        let (mut g, ty) = (Graph::new(), |shape: &[usize]| TensorType::new(DType::F64, shape));
+        let x = g.input("x", ty(&[6, 5, 3]));
+        let [scale, offset] = [("scale", scale), ("offset", offset)].map(|(n, is)| is.then(|| g.input(n, ty(&[3]))));
+        let [whole, mean, _] = g.batch_norm(x, scale, offset, 1e-3).unwrap();
+        let stats = g.batch_stats(x).unwrap();
+        let parts = g.batch_norm_with(x, stats, scale, offset, 1e-3).unwrap();
+        let sources: Vec<Value> = [Some(x), scale, offset].into_iter().flatten().collect();
+        // The statistics are used for something else besides, which has a gradient too.
+        let (dy, dmean) = (g.input("dy", ty(&[6, 5, 3])), g.input("dmean", ty(&[3])));
+        let of_whole = crate::gradients_from(&mut g, &[(whole, dy), (mean, dmean)], &sources).unwrap();
+        let of_parts = crate::gradients_from(&mut g, &[(parts, dy), (stats[0], dmean)], &sources).unwrap();
+        for (i, (a, b)) in of_whole.into_iter().zip(of_parts).chain([(Some(whole), Some(parts))]).enumerate() {
+            g.output(&format!("whole{i}"), a.unwrap());
+            g.output(&format!("parts{i}"), b.unwrap());
+        }
+        let shapes =
+            [("x", vec![6, 5, 3]), ("scale", vec![3]), ("offset", vec![3]), ("dy", vec![6, 5, 3]), ("dmean", vec![3])];
+        let there = |name: &str| g.inputs().any(|(_, n)| n == name);
+        let given: Vec<(&str, Tensor)> = (0..)
+            .zip(&shapes)
+            .filter(|(_, (n, _))| there(n))
+            .map(|(i, (n, s))| (*n, random(DType::F64, s, i)))
+            .collect();
+        let results = crate::interpret(&g, &given).unwrap();
+        for i in 0..=sources.len() {
+            let [a, b] = [format!("whole{i}"), format!("parts{i}")].map(|name| results[&name].to_f64());
+            check_close("gradient", &a, &b, 1e-11);
+        }
+    }
+}
+
+#[test]
 fn gradient_of_the_gradient_of_batch_norm() {
     // A variance is not negative, so the usual inputs do not do.
     for scale in [true, false] {
