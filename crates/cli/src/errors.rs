@@ -53,6 +53,7 @@ codes! {
     Disk = "E0501", 6, "the disk is full or fails";
     CheckpointUnusable = "E0601", 8, "a checkpoint or weights file cannot be used";
     RunUnusable = "E0602", 8, "a run directory cannot be used";
+    NoPython = "E0701", 1, "no Python that has the package";
     Other = "E0901", 1, "something else";
     Bug = "E0902", 1, "a bug of ours";
 }

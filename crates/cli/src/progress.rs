@@ -84,6 +84,10 @@ pub fn figures<'a>(logs: impl IntoIterator<Item = (&'a str, f64)>) -> BTreeMap<S
     logs.into_iter().map(|(name, value)| (name.to_owned(), value.is_finite().then_some(value))).collect()
 }
 
+/// How long a picture of the bar stays. A redraw takes some 300 microseconds with the kernel's figures and the terminal's work, so more
+/// often would cost small steps more than it shows.
+const REDRAW: Duration = Duration::from_millis(250);
+
 /// A callback that shows progress.
 pub struct Progress {
     out: Out,
@@ -163,7 +167,7 @@ impl Progress {
 
     fn open_bars(&mut self) {
         // Drawn when steps end, at most so often; no thread of its own.
-        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(15));
+        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(5));
         let steps = all.add(ProgressBar::new(self.steps as u64));
         let known = "{prefix}  {bar:20.cyan/dim} {pos}/{len}  {msg}";
         let template = if self.steps > 0 { known } else { "{prefix}  {pos} steps  {msg}" };
@@ -262,7 +266,7 @@ impl Callback for Progress {
         self.done = step + 1;
         self.mean_loss += (loss - self.mean_loss) / (step + 1) as f64;
         if self.bars.is_some() {
-            if self.drawn.elapsed() > Duration::from_millis(60) {
+            if self.drawn.elapsed() > REDRAW {
                 self.draw();
             }
         } else if self.log_every.is_some_and(|every| self.logged.elapsed() >= every) {

@@ -26,6 +26,10 @@ pub fn all() -> Vec<(String, Value)> {
         "bench" => c::bench::Bench,
         "config" => crate::job::Setting,
         "explain" => c::explain::Explanation,
+        "serve" => c::pictures::Address,
+        "completions" => c::shell::Page,
+        "man" => c::shell::Page,
+        "schema" => Vec<String>,
         "version" => c::version::Version,
         "error" => ErrorReport,
     };

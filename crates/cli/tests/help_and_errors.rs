@@ -14,6 +14,7 @@ const COMMANDS: &[&str] = &[
     "train",
     "eval",
     "predict",
+    "run",
     "report",
     "watch",
     "serve",

@@ -60,6 +60,68 @@ fn outputs_validate() {
     check("error", &stdout(&refused), true);
 }
 
+/// Commands whose data is not a run's: each gives JSON, or says with its `--help` that its output is somebody else's.
+#[test]
+fn every_command_speaks_json() {
+    let folder = Folder::new("all-json");
+    std::fs::copy(examples().join("data/houses.csv"), folder.path("houses.csv")).unwrap();
+    ok(run_in(&folder.0, ["init", "houses.csv", "--label", "price_class"]));
+    ok(run_in(&folder.0, ["train", "houses.toml", "--epochs", "2", "--quiet"]));
+    let json = |arguments: &[&str]| stdout(&ok(run_in(&folder.0, arguments.iter().copied().chain(["--json"]))));
+    check("schema", &json(&["schema"]), false);
+    check("completions", &json(&["completions", "bash"]), false);
+    check("man", &json(&["man"]), false);
+    let pages = check("man", &json(&["man", "--all", "--output", "pages"]), false);
+    assert!(pages[0]["files"].as_array().unwrap().iter().all(|f| folder.path(f.as_str().unwrap()).is_file()));
+    let exported = check("ckpt", &json(&["ckpt", "export", "runs/houses", "w.safetensors"]), true);
+    assert_eq!(exported[0]["bytes"], std::fs::metadata(folder.path("w.safetensors")).unwrap().len());
+    check("ckpt", &json(&["ckpt", "list", "runs/houses"]), true);
+    check("explain", &json(&["explain"]), true);
+    // A run that is over: all of its log, and an end.
+    let log = check("log-line", &json(&["watch", "runs/houses"]), true);
+    assert_eq!((&log[0]["line"], &log.last().unwrap()["line"]), (&"run".into(), &"end".into()));
+    let mut server = plimsoll()
+        .current_dir(&folder.0)
+        .args(["serve", "runs", "--json"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(server.stdout.take().unwrap()), &mut line).unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let address = check("serve", &line, false);
+    assert!(address[0]["url"].as_str().unwrap().starts_with("http://127.0.0.1:"), "{line}");
+}
+
+/// What a job asks for besides: event files, and a trace with the arena and the room for it as counters.
+#[test]
+fn what_is_asked_for_is_written() {
+    let folder = Folder::new("asked-for");
+    std::fs::copy(examples().join("data/houses.csv"), folder.path("houses.csv")).unwrap();
+    ok(run_in(&folder.0, ["init", "houses.csv", "--label", "price_class"]));
+    let flags = ["--memory-limit", "128MiB", "--set", "training.tensorboard=true", "--set", "training.trace=true"];
+    ok(run_in(&folder.0, ["train", "houses.toml", "--epochs", "2", "--quiet"].iter().chain(&flags)));
+    let read = |name: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(folder.path("runs/houses").join(name)).unwrap()).unwrap()
+    };
+    let trace = read("trace.json");
+    let events = trace["traceEvents"].as_array().unwrap();
+    let named =
+        |ph: &str| events.iter().filter(|e| e["ph"] == ph).map(|e| e["name"].as_str().unwrap()).collect::<Vec<_>>();
+    assert!(named("C").contains(&"arena in use") && named("C").iter().any(|n| n.contains("limit")), "{:?}", named("C"));
+    let (times, plan) = (read("times.json"), read("plan.json"));
+    let measured = times["seconds"].as_array().unwrap();
+    assert_eq!(measured.len(), plan["instructions"].as_array().unwrap().len());
+    assert!(measured.iter().filter_map(Value::as_f64).sum::<f64>() > 0.0);
+    let found = std::fs::read_dir(folder.path("runs/houses/tensorboard")).unwrap().count();
+    assert_eq!(found, 1, "one event file");
+    // The weights are those of training alone.
+    let weights = std::fs::read(folder.path("runs/houses/weights.safetensors")).unwrap();
+    ok(run_in(&folder.0, ["train", "houses.toml", "--epochs", "2", "--quiet", "--run", "other"]));
+    assert_eq!(weights, std::fs::read(folder.path("other/weights.safetensors")).unwrap());
+}
+
 #[test]
 fn examples_validate_as_jobs() {
     let schema = schema("job");

@@ -44,9 +44,13 @@ fn what_is_refused_names_a_limit_that_is_kept() {
 
     // What a refusal names works, in another process; and the kernel agrees.
     let limit = smallest(&refused);
-    let kept = ok(train(&path, &["--json", "--memory-limit", &format!("{limit}KiB")]));
-    let peak = peak_kib(&kept);
+    let flags = ["train", &path, "--fresh", "--json", "--memory-limit", &format!("{limit}KiB")];
+    let (kept, usage) = measured(plimsoll().args(flags));
+    let kept = ok(kept);
+    let (peak, to_the_end) = (peak_kib(&kept), usage.ru_maxrss as u64);
     assert!(peak <= limit, "{peak} KiB of {limit}:\n{}", stderr(&kept));
+    // Seen from outside and to the very end, the report included.
+    assert!(to_the_end <= limit, "{to_the_end} KiB of {limit} at the end:\n{}", stderr(&kept));
     let figures = |output: &Output| {
         let lines = stdout(output);
         let line = lines.lines().find(|l| l.contains("\"event\":\"epoch\"")).unwrap().to_owned();
@@ -83,6 +87,10 @@ fn the_plan_says_what_training_takes() {
     let planned = planned - input["bytes"].as_u64().unwrap();
     let ledger = begin["planned"].as_u64().unwrap();
     assert!(ledger.abs_diff(planned) < 4 << 20, "planned {planned}, in the ledger {ledger}");
+    // The curve begins at the smallest limit, validation included.
+    let swept = plan(&["--memory-limit", "1GiB", "--sweep", "--points", "3", "--set", "data.validation_split=0.25"]);
+    let first = swept["sweep"][0]["memory_limit"].as_u64().unwrap();
+    assert_eq!(first, swept["smallest_limit"].as_u64().unwrap());
     let text = stdout(&ok(plimsoll().args(["plan", &path, "--sweep", "--points", "4"]).output().unwrap()));
     assert!(
         text.contains("where the ") && text.contains("smallest limit that works") && text.contains("slower"),
@@ -133,24 +141,22 @@ fn every_technique_can_be_switched_off() {
 #[test]
 fn the_demo_trains_on_more_data_than_its_limit() {
     let folder = Folder::new("demo");
-    let output = ok(run_in(
-        &folder.0,
-        [
-            "demo",
-            "--memory-limit",
-            "112MiB",
-            "--data-size",
-            "192MiB",
-            "--epochs",
-            "1",
-            "--batch-size",
-            "256",
-            "--units",
-            "1024",
-            "--json",
-        ],
-    ));
-    assert!(peak_kib(&output) <= 112 << 10, "{}", stderr(&output));
+    let (output, usage) = measured(plimsoll().current_dir(&folder.0).args([
+        "demo",
+        "--memory-limit",
+        "112MiB",
+        "--data-size",
+        "192MiB",
+        "--epochs",
+        "1",
+        "--batch-size",
+        "256",
+        "--units",
+        "1024",
+        "--json",
+    ]));
+    let output = ok(output);
+    assert!(peak_kib(&output) <= 112 << 10 && usage.ru_maxrss <= 112 << 10, "{}", stderr(&output));
     let talk = stderr(&output);
     assert!(talk.contains("the data has 192 MiB") && talk.contains("report: "), "{talk}");
     assert!(folder.path("plimsoll-demo/runs/demo/report.html").is_file());

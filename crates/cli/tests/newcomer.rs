@@ -1,4 +1,5 @@
-//! Somebody new: own CSV, a job written by `init`, edited, trained, evaluated, predicted with, report made. And every example.
+//! Somebody new: own CSV, a job written by `init` or an example that is edited, trained, evaluated, predicted with, report opened. And every
+//! example.
 
 mod common;
 
@@ -84,39 +85,80 @@ fn own_table_from_csv_to_predictions() {
     assert!(stderr(&refused).contains("--fresh"));
 }
 
+/// An example job edited for an own table, and its report opened in a browser: `scripts/newcomer` does the same from a clone.
 #[test]
-fn every_example_trains() {
+fn an_example_job_edited_for_an_own_table() {
+    let folder = Folder::new("edited");
+    folder.write("birds.csv", &table(400));
+    let example = std::fs::read_to_string(examples().join("tabular.toml")).unwrap();
+    let edited = example.replace("data/houses.csv", "birds.csv").replace("price_class", "species");
+    folder.write("birds.toml", &edited.replace("label =", "features = [\"height\", \"weight\", \"colour\"]\nlabel ="));
+    let trained = ok(run_in(&folder.0, ["train", "birds.toml"]));
+    let accuracy = stdout(&trained).split("val_sparse_categorical_accuracy=").nth(1).map(str::to_owned);
+    let accuracy: f64 = accuracy.unwrap().split_whitespace().next().unwrap().parse().unwrap();
+    assert!(accuracy > 0.95, "{}", stdout(&trained));
+    let talk = stderr(&trained);
+    let report = talk.lines().find_map(|l| l.strip_prefix("report: ")).expect("the path of a report");
+    open_in_browser(&folder, &folder.0.join(report));
+}
+
+/// The page draws itself without a word from the network.
+fn open_in_browser(folder: &Folder, page: &std::path::Path) {
+    let programs = ["chromium", "chromium-browser", "google-chrome"];
+    let shown = programs.iter().find_map(|program| {
+        let mut browser = std::process::Command::new(program);
+        browser.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]);
+        browser.arg(format!("--user-data-dir={}", folder.path("browser").display()));
+        browser.arg(format!("file://{}", page.display())).output().ok()
+    });
+    match shown {
+        Some(output) => assert!(stdout(&output).contains("data-ready=\"yes\""), "{}", stderr(&output)),
+        None => eprintln!("SKIPPED: no browser on this machine"),
+    }
+}
+
+/// Every example does what its head says: lines `# expect: FIGURE < NUMBER` are held against the figures of its last epoch, and
+/// its memory limit against what the kernel counted.
+#[test]
+fn every_example_does_what_its_head_says() {
     let folder = Folder::new("examples");
-    let small: &[(&str, &[&str])] = &[
-        ("tabular", &["--epochs", "2"]),
-        ("images", &["--epochs", "1", "--set", "data.generate={ set = \"digits\", rows = 300, size = 16 }"]),
-        (
-            "text",
-            &[
-                "--epochs",
-                "1",
-                "--set",
-                "data.generate={ set = \"text\", length = 6000, context = 32 }",
-                "--set",
-                "model.width=32",
-            ],
-        ),
-        ("timeseries", &["--epochs", "1", "--set", "data.generate={ set = \"sine\", rows = 400 }"]),
-    ];
-    let all: Vec<String> = std::fs::read_dir(examples())
-        .unwrap()
-        .flatten()
-        .filter_map(|e| Some(e.path().file_name()?.to_str()?.strip_suffix(".toml")?.to_owned()))
-        .collect();
-    assert_eq!(all.len(), small.len(), "every example is run: {all:?}");
-    for (name, flags) in small {
-        let job = examples().join(format!("{name}.toml"));
-        let run_directory = folder.path(name);
-        let output = plimsoll().arg("train").arg(&job).arg("--run").arg(&run_directory).args(*flags).output().unwrap();
-        let output = ok(output);
-        assert!(stdout(&output).contains("loss="), "{name}: {}", stderr(&output));
-        let predicted =
-            plimsoll().arg("predict").arg(&job).arg("--run").arg(&run_directory).args(*flags).output().unwrap();
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(examples()).unwrap().flatten() {
+        if entry.path().extension().is_some_and(|e| e == "toml") {
+            all.push(entry.path());
+        }
+    }
+    assert!(all.len() >= 4, "{all:?}");
+    for job in all {
+        let name = job.file_stem().unwrap().to_string_lossy().into_owned();
+        let run_directory = folder.path(&name);
+        let command = |word: &str| {
+            let mut command = plimsoll();
+            command.arg(word).arg(&job).arg("--run").arg(&run_directory);
+            command
+        };
+        let lines = stdout(&ok(command("train").args(["--json", "--quiet"]).output().unwrap()));
+        let lines: Vec<serde_json::Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        let last = lines.iter().rfind(|l| l["event"] == "epoch").expect("an epoch");
+        let text = std::fs::read_to_string(&job).unwrap();
+        let expected: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("# expect: ")).collect();
+        assert!(!expected.is_empty(), "{name}: the head says what to expect");
+        for line in expected {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [figure, compared, bound] = words[..] else { panic!("{name}: {line}") };
+            let value = last["figures"][figure].as_f64().unwrap_or_else(|| panic!("{name}: no {figure} in {last}"));
+            let bound: f64 = bound.parse().unwrap();
+            let holds = match compared {
+                "<" => value < bound,
+                ">" => value > bound,
+                _ => panic!("{name}: {line}"),
+            };
+            assert!(holds, "{name}: {line}, but it is {value}");
+        }
+        let (begin, end) = (&lines[0], lines.last().unwrap());
+        let (limit, peak) = (begin["memory_limit"].as_u64().unwrap(), end["peak"].as_u64().unwrap());
+        assert!(peak <= limit, "{name}: {peak} bytes of {limit}");
+        let predicted = command("predict").output().unwrap();
         assert!(stdout(&ok(predicted)).lines().count() > 10, "{name}");
     }
 }

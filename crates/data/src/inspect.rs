@@ -90,27 +90,32 @@ impl FileFormat {
         })
     }
 
-    /// A data set of this format: columns, types and features as they are found.
-    fn open(self, path: &Path) -> Result<Dataset, Error> {
-        let compression = compression(path);
+    /// A data set of files of this format, one after another (of one folder, for a folder of images): columns, types and
+    /// features as they are found.
+    ///
+    /// # Errors
+    /// When there is no file, it cannot be read, or this build leaves the format out.
+    pub fn open(self, files: &[PathBuf]) -> Result<Dataset, Error> {
+        let Some(first) = files.first() else { return Err(Error::pipeline("open", "there are no files")) };
+        let (compression, all) = (compression(first), || Files::list(files.to_vec()));
         Ok(match self {
-            FileFormat::Npy => Dataset::from_npy(path),
-            FileFormat::Npz => Dataset::from_npz(path),
-            FileFormat::Csv => Dataset::from_csv(path, Csv::default().compression(compression)),
-            FileFormat::Tsv => Dataset::from_csv(path, Csv::default().delimiter(b'\t').compression(compression)),
+            FileFormat::Npy => Dataset::from_npy(all()),
+            FileFormat::Npz => Dataset::from_npz(all()),
+            FileFormat::Csv => Dataset::from_csv(all(), Csv::default().compression(compression)),
+            FileFormat::Tsv => Dataset::from_csv(all(), Csv::default().delimiter(b'\t').compression(compression)),
             #[cfg(feature = "parquet")]
-            FileFormat::Parquet => Dataset::from_parquet(path, None),
+            FileFormat::Parquet => Dataset::from_parquet(all(), None),
             #[cfg(feature = "parquet")]
-            FileFormat::Arrow => Dataset::from_arrow(path, None),
-            FileFormat::TfRecord => records(path, compression)?,
-            FileFormat::Idx => Dataset::from_idx([("x", Files::from(path))]),
+            FileFormat::Arrow => Dataset::from_arrow(all(), None),
+            FileFormat::TfRecord => records(all(), compression)?,
+            FileFormat::Idx => Dataset::from_idx([("x", all())]),
             #[cfg(feature = "images")]
-            FileFormat::ImageFolder => Dataset::from_image_folder(path, crate::Images::default()),
+            FileFormat::ImageFolder => Dataset::from_image_folder(first, crate::Images::default()),
             #[cfg(feature = "images")]
-            FileFormat::Image => Dataset::from_images(path, crate::Images::default()),
-            FileFormat::Lines => Dataset::from_lines_with(path, compression),
+            FileFormat::Image => Dataset::from_images(all(), crate::Images::default()),
+            FileFormat::Lines => Dataset::from_lines_with(all(), compression),
             #[cfg(not(all(feature = "parquet", feature = "images")))]
-            other => return Err(Error::in_file(path, format!("is of format {other}, which this build leaves out"))),
+            other => return Err(Error::in_file(first, format!("is of format {other}, which this build leaves out"))),
         })
     }
 }
@@ -130,8 +135,8 @@ fn compression(path: &Path) -> Compression {
 }
 
 /// Records, taken apart where the first ones are `tf.train.Example`s.
-fn records(path: &Path, compression: Compression) -> Result<Dataset, Error> {
-    let records = Dataset::from_tfrecords(path, compression);
+fn records(files: Files, compression: Compression) -> Result<Dataset, Error> {
+    let records = Dataset::from_tfrecords(files, compression);
     let budget = Budget::new(Bytes::mib(16));
     let first: Vec<_> = records.iter(&budget)?.take(100).map_while(Result::ok).collect();
     let bytes = first.iter().map(|element| element.row().string("record")).collect::<Result<Vec<_>, _>>()?;
@@ -247,7 +252,7 @@ const SAMPLE: (u64, u64) = (10_000, 64 << 20);
 pub fn inspect(path: impl AsRef<Path>, budget: &Budget) -> Result<Inspection, Error> {
     let path = path.as_ref();
     let format = FileFormat::of(path)?;
-    let data = format.open(path)?;
+    let data = format.open(&[path.to_owned()])?;
     let (spec, indexable) = (data.spec()?, data.is_indexable()?);
     let mut rows = data.cardinality()?.known();
     // A sample from all over the file, read in the order of the shuffle's numbers, costs no more than one from its beginning.
@@ -392,9 +397,18 @@ pub fn convert(from: impl AsRef<Path>, to: impl AsRef<Path>, budget: &Budget) ->
     if same(from, to) == Some(true) {
         return Err(Error::in_file(to, "would be written over itself"));
     }
-    let target = FileFormat::by_name(to)?;
-    let data = FileFormat::of(from)?.open(from)?;
-    match target {
+    FileFormat::by_name(to)?;
+    write(&FileFormat::of(from)?.open(&[from.to_owned()])?, to, budget)
+}
+
+/// Writes a data set to a file in the format that its name stands for, as [`convert`] does, and says how many elements there were.
+///
+/// # Errors
+/// When the format is not known or nothing writes it, an element cannot be made, or the format cannot hold the elements. No file is left
+/// behind then.
+pub fn write(data: &Dataset, to: impl AsRef<Path>, budget: &Budget) -> Result<u64, Error> {
+    let to = to.as_ref();
+    match FileFormat::by_name(to)? {
         FileFormat::Npy => {
             let name = only_component(to, &data.spec()?)?;
             data.write_npy(&name, to, budget)

@@ -52,12 +52,12 @@ mod stages;
 pub use column::{Element, Nest, Row};
 pub use dataset::{AUTOTUNE, BatchSizes, Calls, Dataset};
 pub use error::{Error, Place};
-pub use inspect::{Field, FileFormat, Inspection, convert, inspect};
+pub use inspect::{Field, FileFormat, Inspection, convert, inspect, write};
 pub use iter::{Iter, Options};
 pub use permutation::Permutation;
 pub use profile::{Report, StageReport};
 #[cfg(feature = "images")]
 pub use sources::Images;
-pub use sources::{Compression, Csv, Files, Shared, TfRecordWriter};
+pub use sources::{Compression, Csv, Files, NewFile, NpyWriter, Shared, TfRecordWriter};
 pub use spec::{Cardinality, Component, Kind, Spec};
 pub use stages::{Padding, Writer};

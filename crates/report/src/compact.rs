@@ -3,7 +3,7 @@
 //! A plan of 100,000 tensors is about 20 MB as `plan.json`. In columns, where neighbours are alike, deflate leaves less than a
 //! tenth of it.
 
-use plimsoll_run::{AccountLine, BufferLine, KeptLine, Line, PlanPicture, StateLine, Step, Sweep, Times};
+use plimsoll_run::{AccountLine, BufferLine, KeptLine, Line, PlanPicture, StateLine, Sweep, Times};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -157,71 +157,4 @@ fn rounded(value: f64) -> f64 {
 
 pub(crate) fn compact_times(times: &Times) -> Vec<f64> {
     times.seconds.iter().map(|s| rounded(s.unwrap_or(0.0))).collect()
-}
-
-/// Most lines for steps that a page is given.
-const STEPS: usize = 1500;
-
-/// A log with fewer lines for steps: neighbours become one that stands for the steps of all, with their mean.
-pub(crate) fn thin(lines: Vec<Line>) -> Vec<Line> {
-    let n_steps = lines.iter().filter(|l| matches!(l, Line::Step(_))).count();
-    let group = n_steps.div_ceil(STEPS).max(1);
-    let mut thinned = Vec::with_capacity(lines.len().min(2 * STEPS));
-    let mut open: Vec<Step> = Vec::with_capacity(group);
-    for line in lines {
-        match line {
-            Line::Step(step) => {
-                open.push(step);
-                if open.len() == group {
-                    thinned.push(Line::Step(joined(&mut open)));
-                }
-            }
-            other => {
-                if !open.is_empty() {
-                    thinned.push(Line::Step(joined(&mut open)));
-                }
-                thinned.push(other);
-            }
-        }
-    }
-    if !open.is_empty() {
-        thinned.push(Line::Step(joined(&mut open)));
-    }
-    thinned
-}
-
-fn joined(steps: &mut Vec<Step>) -> Step {
-    let n: u64 = steps.iter().map(|s| s.steps).sum();
-    let mean = |of: &dyn Fn(&Step) -> f64| steps.iter().map(|s| of(s) * s.steps as f64).sum::<f64>() / n.max(1) as f64;
-    let all_known = steps.iter().all(|s| s.loss.is_some());
-    let joined = Step {
-        steps: n,
-        loss: all_known.then(|| mean(&|s| s.loss.unwrap_or(0.0))),
-        seconds: mean(&|s| s.seconds),
-        resident: steps.iter().map(|s| s.resident).max().unwrap_or(0),
-        input_wait: steps.iter().map(|s| s.input_wait).sum(),
-        disk_wait: steps.iter().map(|s| s.disk_wait).sum(),
-        ..steps.last().cloned().unwrap_or_default()
-    };
-    steps.clear();
-    joined
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thinning_keeps_sums_and_the_order() {
-        let step = |i: u64| {
-            Line::Step(Step { step: i + 1, steps: 1, loss: Some(i as f64), input_wait: 0.5, ..Step::default() })
-        };
-        let lines: Vec<Line> = (0..4000).map(step).collect();
-        let thinned = thin(lines);
-        assert!(thinned.len() <= STEPS, "{}", thinned.len());
-        let steps = thinned.iter().map(|l| if let Line::Step(s) = l { s } else { panic!() });
-        assert_eq!(steps.clone().map(|s| s.steps).sum::<u64>(), 4000);
-        assert_eq!(steps.clone().map(|s| s.input_wait).sum::<f64>(), 2000.0);
-        assert!(steps.clone().zip(steps.skip(1)).all(|(a, b)| a.step < b.step && a.loss < b.loss));
-    }
 }

@@ -1,6 +1,7 @@
 //! The page: a template, a style, a program and the data, in one file that needs nothing else.
 
-use crate::compact::{CompactPlan, CompactRun, compact_times, thin};
+use crate::compact::{CompactPlan, CompactRun, compact_times};
+use crate::thin::Thinner;
 use crate::{ReportError, size, sweep_svg, time};
 use base64::Engine;
 use flate2::Compression;
@@ -49,7 +50,9 @@ pub(crate) fn load(directory: &Path) -> Result<(CompactRun, u64), ReportError> {
     let there = |name: &str| Some(directory.join(name)).filter(|p| p.is_file());
     let plan = there(PLAN).map(read_plan).transpose()?;
     let mut reader = RunReader::open(directory);
-    let log = reader.read()?;
+    let mut log = Thinner::new();
+    reader.each(|line| log.take(line))?;
+    let log = log.finish();
     if plan.is_none() && log.is_empty() {
         return Err(plimsoll_run::RunError::NoRun { path: directory.to_owned() }.into());
     }
@@ -62,7 +65,7 @@ pub(crate) fn load(directory: &Path) -> Result<(CompactRun, u64), ReportError> {
         // Times of another plan than this one say nothing.
         times: times.filter(|t| t.seconds.len() == n_instructions).as_ref().map(compact_times).unwrap_or_default(),
         plan: plan.as_ref().map(CompactPlan::new),
-        log: thin(log),
+        log,
         sweep_svg: sweep.as_ref().map(sweep_svg),
         sweep,
     };

@@ -23,6 +23,7 @@ mod curves;
 mod html;
 pub mod serve;
 mod sweep;
+mod thin;
 pub mod watch;
 
 pub use html::{html, html_of_plan};

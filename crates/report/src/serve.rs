@@ -6,6 +6,7 @@
 
 use crate::ReportError;
 use crate::html::{load, page};
+use crate::thin::Thinner;
 use plimsoll_run::{Line, RunReader, find_runs};
 use serde::Serialize;
 use std::fs::File;
@@ -191,7 +192,9 @@ impl Shared {
         let mut spoke = Instant::now();
         loop {
             for run in 0..readers.len() {
-                let lines = readers[run].read().map_err(io::Error::other)?;
+                let mut news = Thinner::new();
+                readers[run].each(|line| news.take(line)).map_err(io::Error::other)?;
+                let lines = news.finish();
                 if !lines.is_empty() {
                     let places: Vec<String> = readers.iter().map(|r| r.place().to_string()).collect();
                     let data = serde_json::to_string(&News { run, lines })?;

@@ -38,14 +38,23 @@ impl RunReader {
         self.at - self.torn.len() as u64
     }
 
-    /// The lines since the last call.
+    /// The lines since the last call, all at once: of a log that may be long, [`RunReader::each`] holds less.
     ///
     /// # Errors
     /// When the log is there but cannot be read.
     pub fn read(&mut self) -> Result<Vec<Line>, RunError> {
         let mut lines = Vec::new();
+        self.each(|line| lines.push(line))?;
+        Ok(lines)
+    }
+
+    /// Shows the lines since the last call, one after another: however long the log is, one line is held at a time.
+    ///
+    /// # Errors
+    /// When the log is there but cannot be read.
+    pub fn each(&mut self, mut see: impl FnMut(Line)) -> Result<(), RunError> {
         let mut file = match File::open(&self.path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(lines),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             other => other.map_err(RunError::io(&self.path))?,
         };
         if file.metadata().map_err(RunError::io(&self.path))?.len() < self.at {
@@ -61,14 +70,14 @@ impl RunReader {
                 other => other.map_err(RunError::io(&self.path))?,
             };
             if n == 0 {
-                return Ok(lines);
+                return Ok(());
             }
             self.at += n as u64;
-            self.take(&block[..n], &mut lines);
+            self.take(&block[..n], &mut see);
         }
     }
 
-    fn take(&mut self, bytes: &[u8], lines: &mut Vec<Line>) {
+    fn take(&mut self, bytes: &[u8], see: &mut impl FnMut(Line)) {
         for piece in bytes.split_inclusive(|&b| b == b'\n') {
             if !self.skipping {
                 self.torn.extend_from_slice(piece);
@@ -82,7 +91,7 @@ impl RunReader {
             }
             if !std::mem::replace(&mut self.skipping, false) {
                 match serde_json::from_slice(&self.torn) {
-                    Ok(line) => lines.push(line),
+                    Ok(line) => see(line),
                     Err(_) => self.bad += 1,
                 }
             }

@@ -142,6 +142,12 @@ fn copy(export: &Export, out: &Out) -> Outcome {
     trainer.load_checkpoint(&file).map_err(unusable)?;
     trainer.save_weights(&export.output).map_err(|e| crate::errors::diagnose(&e, &places))?;
     out.talk(format!("the weights of {}", file.display()));
+    if out.json {
+        let bytes = std::fs::metadata(&export.output).map_or(0, |m| m.len());
+        let (step, file) = (step_of(&file), export.output.display().to_string());
+        out.json_line(&CheckpointLine { file, step, bytes, tensors: None, sound: None, problem: None });
+        return Ok(0);
+    }
     out.data(export.output.display());
     Ok(0)
 }

@@ -7,7 +7,7 @@ use crate::out::Out;
 use crate::text::{grouped, seconds};
 use clap::{Args, Subcommand};
 use plimsoll::{Budget, Bytes};
-use plimsoll_data::{AUTOTUNE, Compression, Csv, Dataset, Files, Images, Kind};
+use plimsoll_data::{AUTOTUNE, Component, Dataset, FileFormat, Files, Images, Kind};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -43,12 +43,13 @@ pub struct Inspect {
 #[command(after_help = "\
 Examples:
   plimsoll data convert people.csv people.npy      one file per column where there are several
-  plimsoll data convert table.parquet table.csv")]
+  plimsoll data convert 'shard-*.csv' all.parquet
+  plimsoll data convert old.tfrecord table.csv")]
 pub struct Convert {
     /// The files to read.
     #[arg(required = true, num_args = 1..)]
     files: Vec<PathBuf>,
-    /// The file to write: .npy or .csv.
+    /// The file to write: .npy, .csv, .parquet, .arrow, .feather or .tfrecord.
     output: PathBuf,
     /// Memory for reading, at most.
     #[arg(long, value_name = "BYTES", default_value = "64MiB")]
@@ -85,7 +86,7 @@ pub struct Inspection {
     files: Vec<String>,
     /// Their size in bytes.
     bytes: u64,
-    /// Their format.
+    /// Their format: by the first bytes where they tell, else by the name.
     format: String,
     /// How many elements there are.
     elements: u64,
@@ -101,6 +102,12 @@ pub struct Inspection {
     columns: Vec<ColumnFacts>,
     /// Elements that the figures of columns come from.
     looked_at: u64,
+    /// How many of those cannot be read.
+    errors: u64,
+    /// What is wrong with the first of them.
+    first_error: Option<String>,
+    /// The folders of a folder of images, in the order of their labels.
+    classes: Vec<String>,
 }
 
 /// A column or array.
@@ -164,69 +171,69 @@ fn bad(error: plimsoll_data::Error) -> Diagnostic {
     diagnose_data(&error, None)
 }
 
-/// Opens files by their names.
-pub fn open(files: &[PathBuf]) -> Result<(Dataset, &'static str), Diagnostic> {
-    let first = &files[0];
-    if first.is_dir() {
-        let images = Dataset::from_image_folder(first, Images::resized(64, 64));
-        return Ok((images.select(&["image", "label"]), "images"));
-    }
-    let mut paths = Vec::new();
-    for file in files {
-        match file.exists() {
-            true => paths.push(file.clone()),
-            false => {
-                let found = Files::glob(&file.to_string_lossy()).map_err(bad)?;
-                if found.paths().is_empty() {
-                    let title = format!("there is no file '{}'", file.display());
-                    return Err(Diagnostic::new(Code::DataUnreadable, title));
-                }
-                paths.extend(found.paths().iter().cloned());
-            }
+/// Opens files of one format; a name that is no file is a pattern.
+pub fn open(files: &[PathBuf]) -> Result<(Dataset, FileFormat), Diagnostic> {
+    let paths = resolve(files)?;
+    let format = FileFormat::of(&paths[0]).map_err(bad)?;
+    for other in &paths[1..] {
+        let found = FileFormat::of(other).map_err(bad)?;
+        if found != format {
+            let title = format!("{} is {format}, but {} is {found}", paths[0].display(), other.display());
+            return Err(Diagnostic::new(Code::BadData, title).note("do", "give files of one format"));
         }
     }
-    let name = paths[0].file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    let list = || Files::list(paths.clone());
-    let ends = |suffix: &str| name.ends_with(suffix);
-    let (data, format) = match () {
-        () if ends(".csv.gz") => (Dataset::from_csv(list(), Csv::default().compression(Compression::Gzip)), "csv"),
-        () if ends(".csv") => (Dataset::from_csv(list(), Csv::default()), "csv"),
-        () if ends(".tsv") => (Dataset::from_csv(list(), Csv::default().delimiter(b'\t')), "csv"),
-        () if ends(".npy") => (Dataset::from_npy(list()), "npy"),
-        () if ends(".npz") => (Dataset::from_npz(list()), "npz"),
-        () if ends(".parquet") => (Dataset::from_parquet(list(), None), "parquet"),
-        () if ends(".arrow") || ends(".feather") || ends(".ipc") => (Dataset::from_arrow(list(), None), "arrow"),
-        () if ends(".tfrecord") || ends(".tfrecords") => {
-            (Dataset::from_tfrecords(list(), Compression::None), "tfrecord")
-        }
-        () if name.contains("idx") || ends(".idx") || ends("ubyte") => (Dataset::from_idx([("x", list())]), "idx"),
-        () if ends(".txt") || ends(".text") => (Dataset::from_lines(list()), "text"),
-        () => {
-            let title = format!("the name of '{}' does not tell its format", paths[0].display());
-            let known = "csv, tsv, npy, npz, parquet, arrow, tfrecord, idx, txt, or a folder of images";
-            return Err(Diagnostic::new(Code::BadData, title).note("names", known));
-        }
-    };
+    let data = format.open(&paths).map_err(bad)?;
     data.spec().map_err(bad)?;
     Ok((data, format))
 }
+
+fn resolve(files: &[PathBuf]) -> Result<Vec<PathBuf>, Diagnostic> {
+    let mut paths = Vec::new();
+    for file in files {
+        if file.exists() {
+            paths.push(file.clone());
+            continue;
+        }
+        let found = Files::glob(&file.to_string_lossy()).map_err(bad)?;
+        if found.paths().is_empty() {
+            let title = format!("there is no file '{}'", file.display());
+            return Err(Diagnostic::new(Code::DataUnreadable, title));
+        }
+        paths.extend(found.paths().iter().cloned());
+    }
+    Ok(paths)
+}
+
+/// Memory for looking at data: room for elements far larger than any that are trained on.
+const FOR_LOOKING: Bytes = Bytes::mib(256);
 
 /// Looks at data.
 pub fn look(files: &[PathBuf], most: u64) -> Result<Inspection, Diagnostic> {
     let (data, format) = open(files)?;
     let spec = data.spec().map_err(bad)?;
-    let budget = Budget::unlimited();
+    let budget = Budget::new(FOR_LOOKING);
     let mut columns: Vec<Column> = spec.components().iter().map(|c| Column::new(&c.name)).collect();
     let mut elements = 0;
     let known = data.cardinality().map_err(bad)?.known();
+    let (mut errors, mut first_error) = (0, None);
     for element in data.iter(&budget).map_err(bad)? {
-        let element = element.map_err(bad)?;
-        if most == 0 || elements < most {
-            for (column, component) in columns.iter_mut().zip(spec.components()) {
-                column.see(&element.row(), component.kind).map_err(bad)?;
+        match element {
+            // Elements that are not what they should be are counted; the rest is looked at all the same.
+            Err(error) if error.is_data() => {
+                errors += 1;
+                first_error.get_or_insert(error.to_string());
             }
-        } else if known.is_some() {
-            break;
+            Err(error) => return Err(bad(error)),
+            Ok(_) if most != 0 && elements >= most => {
+                if known.is_some() {
+                    break;
+                }
+            }
+            Ok(element) => {
+                for (column, component) in columns.iter_mut().zip(spec.components()) {
+                    column.see(&element.row(), component.kind).map_err(bad)?;
+                }
+            }
         }
         elements += 1;
     }
@@ -235,8 +242,8 @@ pub fn look(files: &[PathBuf], most: u64) -> Result<Inspection, Diagnostic> {
     let facts = |(column, component): (Column, &plimsoll_data::Component)| column.facts(component);
     Ok(Inspection {
         files: files.iter().map(|f| f.display().to_string()).collect(),
-        bytes: files.iter().filter_map(|f| std::fs::metadata(f).ok()).map(|m| m.len()).sum(),
-        format: format.into(),
+        bytes: resolve(files)?.iter().map(|f| size_of(f)).sum(),
+        format: format.to_string(),
         elements: known.unwrap_or(elements),
         bytes_per_element: spec.bytes(),
         indexable,
@@ -244,7 +251,21 @@ pub fn look(files: &[PathBuf], most: u64) -> Result<Inspection, Diagnostic> {
         shuffle_1000: spec.bytes().filter(|_| !indexable).map(|b| 1000 * b as u64),
         columns: columns.into_iter().zip(spec.components()).map(facts).collect(),
         looked_at,
+        errors,
+        first_error,
+        classes: match format {
+            FileFormat::ImageFolder => Dataset::image_classes(&files[0]).map_err(bad)?,
+            _ => Vec::new(),
+        },
     })
+}
+
+/// The bytes of a file, or of all files below a folder.
+fn size_of(path: &Path) -> u64 {
+    match std::fs::read_dir(path) {
+        Ok(entries) => entries.flatten().map(|e| size_of(&e.path())).sum(),
+        Err(_) => std::fs::metadata(path).map_or(0, |m| m.len()),
+    }
 }
 
 impl Inspection {
@@ -299,6 +320,12 @@ fn inspect(options: &Inspect, out: &Out) -> Outcome {
             number(c.max),
             c.missing
         ));
+    }
+    if !found.classes.is_empty() {
+        out.data(format!("\n{} classes: {}", found.classes.len(), found.classes.join(", ")));
+    }
+    if let Some(error) = &found.first_error {
+        out.talk(format!("warning: {} elements cannot be read; the first: {error}", grouped(found.errors)));
     }
     if found.looked_at < found.elements {
         out.talk(format!("figures of columns from the first {} elements (--rows)", grouped(found.looked_at)));
@@ -386,30 +413,25 @@ fn convert(options: &Convert, out: &Out) -> Outcome {
     let (data, _) = open(&options.files)?;
     let spec = data.spec().map_err(bad)?;
     let budget = Budget::new(options.memory_limit);
-    let extension = options.output.extension().and_then(|e| e.to_str()).unwrap_or_default();
-    let (files, elements) = match extension {
-        "csv" => {
-            let n = data.write_csv(&options.output, &budget).map_err(bad)?;
-            (vec![options.output.clone()], n)
+    let target = FileFormat::by_name(&options.output).map_err(bad)?;
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    let own = real(&options.output);
+    if own.is_some() && resolve(&options.files)?.iter().any(|file| real(file) == own) {
+        let title = format!("'{}' would be written over itself", options.output.display());
+        return Err(Diagnostic::new(Code::WrongValue, title).note("do", "give another name for the result"));
+    }
+    // An array has one column: several go to a file each.
+    let (files, elements) = match spec.components() {
+        columns if target == FileFormat::Npy && columns.len() > 1 => {
+            let one = |c: &Component| {
+                let path = column_file(&options.output, &c.name);
+                data.write_npy(&c.name, &path, &budget).map(|n| (path, n)).map_err(bad)
+            };
+            let written: Vec<(PathBuf, u64)> = columns.iter().map(one).collect::<Result<_, _>>()?;
+            let elements = written.first().map_or(0, |(_, n)| *n);
+            (written.into_iter().map(|(path, _)| path).collect(), elements)
         }
-        "npy" => {
-            let components = spec.components();
-            let mut files = Vec::new();
-            let mut n = 0;
-            for component in components {
-                let path = match components.len() {
-                    1 => options.output.clone(),
-                    _ => column_file(&options.output, &component.name),
-                };
-                n = data.write_npy(&component.name, &path, &budget).map_err(bad)?;
-                files.push(path);
-            }
-            (files, n)
-        }
-        other => {
-            let title = format!("'.{other}' cannot be written");
-            return Err(Diagnostic::new(Code::WrongValue, title).note("names", ".npy, .csv"));
-        }
+        _ => (vec![options.output.clone()], plimsoll_data::write(&data, &options.output, &budget).map_err(bad)?),
     };
     let files: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
     match out.json {
@@ -423,13 +445,17 @@ fn convert(options: &Convert, out: &Out) -> Outcome {
 }
 
 /// `people.npy` and column `age` give `people.age.npy`.
-fn column_file(output: &Path, column: &str) -> PathBuf {
+pub fn column_file(output: &Path, column: &str) -> PathBuf {
     let safe: String = column.chars().map(|c| if c.is_alphanumeric() || c == '_' { c } else { '_' }).collect();
     output.with_extension(format!("{safe}.npy"))
 }
 
 fn bench(options: &BenchOptions, out: &Out) -> Outcome {
-    let (data, _) = open(&options.files)?;
+    let (mut data, format) = open(&options.files)?;
+    if format == FileFormat::ImageFolder {
+        // Batches have images of one size.
+        data = Dataset::from_image_folder(&options.files[0], Images::resized(64, 64)).select(&["image", "label"]);
+    }
     let each = data.spec().map_err(bad)?.bytes();
     let data = match (options.shuffle, data.is_indexable().map_err(bad)?) {
         (false, _) => data,

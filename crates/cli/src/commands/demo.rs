@@ -5,7 +5,7 @@
 use crate::Outcome;
 use crate::diagnostic::Diagnostic;
 use crate::errors::Code;
-use crate::job::{Job, Override, Session};
+use crate::job::{Job, Session};
 use crate::out::Out;
 use clap::Args;
 use plimsoll::{Bytes, Limit};
@@ -84,9 +84,10 @@ pub fn run(options: &Options, out: &Out) -> Outcome {
     out.talk(format!("drawn in {}", crate::text::seconds(start.elapsed().as_secs_f64())));
 
     let path = directory.join("demo.toml");
+    let overrides = options.set.iter().map(|set| super::assignment(set)).collect::<Result<Vec<_>, _>>()?;
     let text = job(options);
     std::fs::write(&path, &text).map_err(|e| disk(&path, e))?;
-    let outcome = Job::load(&path, &overrides(options)?).and_then(Session::open).and_then(|mut session| {
+    let outcome = Job::load(&path, &overrides).and_then(Session::open).and_then(|mut session| {
         let forecast =
             session.trainer.forecast(&session.training.clone(), None, None).map_err(|e| session.error(&e))?;
         out.talk(format!(
@@ -105,19 +106,6 @@ pub fn run(options: &Options, out: &Out) -> Outcome {
     let code = outcome?;
     out.talk(format!("the job: {}   the run: {}", path.display(), directory.join("runs/demo").display()));
     Ok(code)
-}
-
-fn overrides(options: &Options) -> Result<Vec<Override>, Diagnostic> {
-    options
-        .set
-        .iter()
-        .map(|set| match set.split_once('=') {
-            Some((path, value)) => {
-                Ok(Override { path: path.trim().into(), value: value.trim().into(), flag: format!("--set {set}") })
-            }
-            None => Err(Diagnostic::new(Code::WrongValue, format!("--set takes KEY=VALUE, got '{set}'"))),
-        })
-        .collect()
 }
 
 /// The job that is trained.

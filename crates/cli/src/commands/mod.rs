@@ -12,6 +12,7 @@ pub mod init;
 pub mod pictures;
 pub mod plan;
 pub mod predict;
+pub mod run;
 pub mod schema;
 pub mod shell;
 pub mod train;
@@ -83,14 +84,22 @@ impl JobOptions {
             all.push(Override { path: "limit.sounding".into(), flag: "--no-sounding".into(), value: "false".into() });
         }
         for set in &self.set {
-            let Some((path, value)) = set.split_once('=') else {
-                let title = format!("--set takes KEY=VALUE, got '{set}'");
-                return Err(Diagnostic::new(crate::errors::Code::WrongValue, title));
-            };
-            all.push(Override { path: path.trim().into(), flag: format!("--set {set}"), value: value.trim().into() });
+            all.push(assignment(set)?);
         }
         Ok(all)
     }
+}
+
+/// What `--set KEY=VALUE` sets.
+///
+/// # Errors
+/// When there is no `=`.
+pub fn assignment(set: &str) -> Result<Override, Diagnostic> {
+    let Some((path, value)) = set.split_once('=') else {
+        let title = format!("--set takes KEY=VALUE, got '{set}'");
+        return Err(Diagnostic::new(crate::errors::Code::WrongValue, title));
+    };
+    Ok(Override { path: path.trim().into(), flag: format!("--set {set}"), value: value.trim().into() })
 }
 
 /// A time such as `30s`, `2m`, `500ms`, or seconds.

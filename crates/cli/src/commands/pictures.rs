@@ -6,6 +6,8 @@ use crate::errors::Code;
 use crate::out::Out;
 use clap::Args;
 use plimsoll_report::ReportError;
+use plimsoll_report::serve::Server;
+use plimsoll_run::{Line, RunReader};
 use std::path::{Path, PathBuf};
 
 /// One self-contained page about a run: the memory picture, the peak, the curves, plan against measured.
@@ -31,6 +33,8 @@ pub struct ReportWritten {
 }
 
 /// Follow a run in the terminal. Keys: q quits, p pauses, m shows the memory map.
+///
+/// With --json, the lines of its log as they come, until training is over.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  plimsoll watch runs/tabular\n  plimsoll watch runs           the run that changed last"
@@ -82,12 +86,44 @@ pub fn report(options: &Report, out: &Out) -> Outcome {
     Ok(0)
 }
 
-pub fn watch(options: &Watch) -> Outcome {
-    plimsoll_report::watch::run(&options.run).map_err(bad)?;
+pub fn watch(options: &Watch, out: &Out) -> Outcome {
+    match out.json {
+        true => follow(&options.run, out)?,
+        false => plimsoll_report::watch::run(&options.run).map_err(bad)?,
+    }
     Ok(0)
 }
 
-pub fn serve(options: &Serve) -> Outcome {
-    plimsoll_report::serve::run(&options.runs, options.port).map_err(bad)?;
+/// Gives the lines of a log as they come, until training is over.
+fn follow(path: &Path, out: &Out) -> Result<(), Diagnostic> {
+    let mut reader = RunReader::open(plimsoll_report::watch::newest(path).map_err(bad)?);
+    let mut ended = false;
+    while !ended {
+        let read = reader.each(|line| {
+            ended = matches!(line, Line::End(_));
+            out.json_line(&line);
+        });
+        read.map_err(|e| bad(e.into()))?;
+        if !ended {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+    }
+    Ok(())
+}
+
+/// `plimsoll serve --json`, as soon as the page can be asked for.
+#[derive(serde::Serialize, schemars::JsonSchema)]
+pub struct Address {
+    /// Where the page is, with its token.
+    url: String,
+}
+
+pub fn serve(options: &Serve, out: &Out) -> Outcome {
+    let server = Server::bind(&options.runs, options.port).map_err(bad)?;
+    match out.json {
+        true => out.json_line(&Address { url: server.url() }),
+        false => out.data(server.url()),
+    }
+    server.run().map_err(bad)?;
     Ok(0)
 }

@@ -159,7 +159,11 @@ pub fn show(mut session: Session, options: &Options, out: &Out) -> Outcome {
     let points = match options.sweep {
         true => {
             let n = options.points.max(2);
-            Some(session.trainer.sweep(&training, None, n).map_err(|e| session.error(&e))?)
+            let mut points = session.trainer.sweep(&training, other, None, n).map_err(|e| session.error(&e))?;
+            // The same steps under the same limits, but this process holds a forecast by now, which training will not.
+            let grown = points.first().map_or(Bytes::ZERO, |p| p.limit.saturating_sub(forecast.smallest));
+            points.iter_mut().for_each(|p| p.limit = p.limit.saturating_sub(grown));
+            Some(points)
         }
         false => None,
     };
@@ -383,7 +387,8 @@ fn words(report: &PlanReport, session: &Session, forecast: &Forecast, out: &Out)
     }
     let _ = writeln!(text, "  {:<34} {:>16}", "sum", grouped(report.planned));
     let _ = writeln!(text, "\nlargest pieces of the step there");
-    for piece in report.largest.iter().take(6) {
+    // Scalars would only be noise.
+    for piece in report.largest.iter().filter(|p| p.bytes >= 1024).take(6) {
         let _ = writeln!(text, "  {:<34} {:>16}  {}", piece.layer, grouped(piece.bytes), piece.what);
     }
     let _ = writeln!(
@@ -434,7 +439,7 @@ fn curve(points: &[SweepPoint]) -> Vec<Point> {
             seconds: p.kept.seconds,
             slower: p.kept.seconds / fastest - 1.0,
             knee: false,
-            text: p.kept.to_string(),
+            text: p.kept.how(),
         })
         .collect();
     // Below the chord from one end to the other, in units of both axes: the farthest point is the knee.

@@ -21,7 +21,10 @@ pub struct Options {
 pub fn run(options: &Options, out: &Out) -> Outcome {
     let all = crate::schemas::all();
     let Some(name) = &options.name else {
-        all.iter().for_each(|(name, _)| out.data(name));
+        match out.json {
+            true => out.json_line(&all.iter().map(|(name, _)| name).collect::<Vec<_>>()),
+            false => all.iter().for_each(|(name, _)| out.data(name)),
+        }
         return Ok(0);
     };
     match all.iter().find(|(n, _)| n == name) {

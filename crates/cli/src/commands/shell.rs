@@ -20,10 +20,28 @@ pub struct Completions {
     shell: Shell,
 }
 
+/// `plimsoll completions --json` and `plimsoll man --json`.
+#[derive(serde::Serialize, schemars::JsonSchema)]
+pub struct Page {
+    /// The text; null where files were written.
+    text: Option<String>,
+    /// The files written.
+    files: Vec<String>,
+}
+
+/// Gives a text as it is, or as JSON.
+fn give(text: Vec<u8>, out: &Out) {
+    let text = String::from_utf8_lossy(&text).into_owned();
+    match out.json {
+        true => out.json_line(&Page { text: Some(text), files: Vec::new() }),
+        false => out.data(text.trim_end()),
+    }
+}
+
 pub fn completions(options: &Completions, out: &Out) -> Outcome {
     let mut text = Vec::new();
     clap_complete::generate(options.shell, &mut crate::Cli::command(), "plimsoll", &mut text);
-    out.data(String::from_utf8_lossy(&text).trim_end());
+    give(text, out);
     Ok(0)
 }
 
@@ -50,11 +68,13 @@ pub fn man(options: &Man, out: &Out) -> Outcome {
         Ok(text)
     };
     let Some(folder) = &options.output else {
-        out.data(String::from_utf8_lossy(&page(command)?).trim_end());
+        give(page(command)?, out);
         return Ok(0);
     };
-    let write = |name: &str, text: Vec<u8>| {
+    let mut files = Vec::new();
+    let mut write = |name: &str, text: Vec<u8>| {
         let path = folder.join(format!("{name}.1"));
+        files.push(path.display().to_string());
         std::fs::create_dir_all(folder)
             .and_then(|()| std::fs::write(&path, text))
             .map_err(|e| Diagnostic::new(Code::Disk, format!("{}: {e}", path.display())))
@@ -67,6 +87,10 @@ pub fn man(options: &Man, out: &Out) -> Outcome {
             let leaked: &'static str = Box::leak(name.clone().into_boxed_str());
             write(&name, page(sub.clone().name(leaked))?)?;
         }
+    }
+    match out.json {
+        true => out.json_line(&Page { text: None, files }),
+        false => files.iter().for_each(|file| out.data(file)),
     }
     Ok(0)
 }

@@ -12,7 +12,7 @@ use clap::Args;
 use plimsoll::callbacks::{Better, Callback, Checkpoint, EarlyStopping, Logs, ReduceOnPlateau, Training};
 use plimsoll::trainer::{Fit, History};
 use plimsoll::{Error, measure};
-use plimsoll_run::{EventKind, RunLog};
+use plimsoll_run::{EventKind, RunLog, Times};
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -132,12 +132,14 @@ pub fn train(mut session: Session, fresh: bool, log_every: Option<Duration>, out
         let _ = log.event(EventKind::Warning, warning.clone());
         out.talk(format!("warning: {warning}"));
     }
-    if session.job.table.training.trace {
-        write_trace(&session, &files)?;
-    }
+    let traced = session.job.table.training.trace && !history.interrupted;
+    let times = if traced { measure_step(&mut session, &files)? } else { None };
     let code = finish(&session, &files, &history, reached.get(), out)?;
-    // The page is made when the arena is gone: it takes no more than training did.
+    // Pictures are made when the arena is gone: they take no more than training did.
     drop(session);
+    if traced {
+        write_trace(&files, times.as_ref())?;
+    }
     let page = files.folder.join("report.html");
     super::pictures::write_page(&files.folder, &page)?;
     out.talk(format!("report: {}", page.display()));
@@ -239,14 +241,29 @@ impl Callback for Begin {
     }
 }
 
+/// Steps that are timed for a trace; the shortest time of each op counts.
+const TIMED: usize = 3;
+
+/// Times the ops of some more steps, when the weights are safe already; the report shows them too.
+fn measure_step(session: &mut Session, files: &RunFiles) -> Result<Option<Times>, Diagnostic> {
+    let data = session.training.clone();
+    let profile = session.trainer.profile(&data, None, TIMED).map_err(|e| session.error(&e))?;
+    let times = session.trainer.planned().first().and_then(|plan| Times::of(plan, &profile));
+    if let Some(times) = &times {
+        let failed = |e: plimsoll_run::RunError| Diagnostic::new(Code::Disk, e.to_string());
+        plimsoll_run::write_times(&files.folder, times).map_err(failed)?;
+    }
+    Ok(times)
+}
+
 /// The picture of a step for Perfetto.
-fn write_trace(session: &Session, files: &RunFiles) -> Result<(), Diagnostic> {
+fn write_trace(files: &RunFiles, times: Option<&Times>) -> Result<(), Diagnostic> {
     let path = files.folder.join("trace.json");
-    let bad = |e: String| Diagnostic::new(Code::Disk, format!("{}: {e}", path.display()));
-    let Ok(plan) = plimsoll_run::read_plan(&files.folder) else { return Ok(()) };
-    let _ = session;
-    let file = std::fs::File::create(&path).map_err(|e| bad(e.to_string()))?;
-    plimsoll_run::trace::write(&plan, None, std::io::BufWriter::new(file)).map_err(|e| bad(e.to_string()))
+    let plan = plimsoll_run::read_plan(files.folder.join(plimsoll_run::PLAN))
+        .map_err(|e| Diagnostic::new(Code::RunUnusable, e.to_string()))?;
+    let disk = |e: std::io::Error| Diagnostic::new(Code::Disk, format!("{}: {e}", path.display()));
+    let file = std::fs::File::create(&path).map_err(disk)?;
+    plimsoll_run::trace::write(&plan, times, std::io::BufWriter::new(file)).map_err(disk)
 }
 
 fn finish(session: &Session, files: &RunFiles, history: &History, reached: Option<usize>, out: &Out) -> Outcome {

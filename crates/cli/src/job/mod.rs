@@ -119,7 +119,8 @@ table! {
         run: Option<PathBuf> = none,
         /// Whether event files for TensorBoard are written too.
         tensorboard: bool = false,
-        /// Whether a trace of a step for Perfetto or Chrome is written too.
+        /// Whether a trace of a step for Perfetto or Chrome is written too (`trace.json`); its times are measured in three more steps, when
+        /// the weights are written already.
         trace: bool = false,
     }
 }

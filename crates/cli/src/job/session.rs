@@ -5,8 +5,10 @@ use super::data::{DataKind, Fitted, Prepared, prepare};
 use super::model::Built;
 use crate::diagnostic::{Diagnostic, Origin};
 use crate::errors::{Code, Places, diagnose};
+use plimsoll::limits::Host;
 use plimsoll::losses::Loss;
 use plimsoll::trainer::{Techniques, Trainer};
+use plimsoll::{Budget, Bytes, measure};
 use plimsoll_data::Dataset;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -33,7 +35,10 @@ impl Session {
     pub fn open(job: Job) -> Result<Session, Diagnostic> {
         let table = &job.table;
         let cache = job.run_directory().join("cache").join(digest(&job));
-        let Prepared { training, validation, fitted } = prepare(&table.data, &job.folder, table.training.seed, &cache)?;
+        let Prepared { training, validation, fitted } = {
+            let budget = before_training(&job);
+            prepare(&table.data, &job.folder, table.training.seed, &cache, &budget)?
+        };
         let batch = |rows: Dataset| {
             let batches = rows.batch(table.training.batch_size.value.max(1));
             super::data::ahead(&table.data, batches)
@@ -69,6 +74,19 @@ impl Session {
         }
         std::fs::create_dir_all(all.join(own)).map_err(disk)
     }
+}
+
+/// Memory for looking through the data, before there is a trainer to ask: what the limit leaves.
+fn before_training(job: &Job) -> Budget {
+    let asked = job.table.memory_limit.as_ref().map(|limit| limit.value);
+    // A limit that cannot be understood is the trainer's to tell.
+    let Some(limit) = Host::this().limits(asked).ok().and_then(|found| found.limit) else {
+        return Budget::unlimited();
+    };
+    // The allocator holds some more than it is asked for. A limit below what the process holds is refused with figures later on,
+    // so the little that most formats need is there in any case.
+    let held = measure::usage().unwrap_or_default().resident + Bytes::mib(1);
+    Budget::new(limit.saturating_sub(held).max(Bytes::mib(2)))
 }
 
 /// A name for the data as it is now: its description, and the sizes and times of its files.

@@ -4,8 +4,10 @@
 
 pub mod schema;
 
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// A folder that goes away with the test.
 pub struct Folder(pub PathBuf);
@@ -51,6 +53,26 @@ pub fn plimsoll() -> Command {
 /// Runs it.
 pub fn run<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
     plimsoll().args(arguments).output().expect("the command runs")
+}
+
+/// Runs a command, and gives what the kernel tells its parent about it: the most memory it had, the time of processors it took.
+pub fn measured(command: &mut Command) -> (Output, libc::rusage) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+    let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        out.read_to_end(&mut text).map(|_| text)
+    });
+    let mut stderr = Vec::new();
+    err.read_to_end(&mut stderr).unwrap();
+    let stdout = reader.join().unwrap().unwrap();
+    let (mut status, mut usage) = (0, std::mem::MaybeUninit::<libc::rusage>::zeroed());
+    // SAFETY: the child is ours and is waited for only here; both pointers are valid, and zeroes are a valid value.
+    let usage = unsafe {
+        assert_eq!(libc::wait4(child.id() as i32, &mut status, 0, usage.as_mut_ptr()), child.id() as i32);
+        usage.assume_init()
+    };
+    (Output { status: std::process::ExitStatus::from_raw(status), stdout, stderr }, usage)
 }
 
 /// Runs it in a folder.

@@ -31,3 +31,4 @@ pub use files::Files;
 #[cfg(feature = "images")]
 pub use images::Images;
 pub use tfrecord::TfRecordWriter;
+pub use write::{NewFile, NpyWriter};

@@ -1,6 +1,6 @@
 //! Writing elements to `.npy` and CSV files. TFRecord files are written in `tfrecord.rs`, Parquet and Arrow files in `table.rs`.
 
-use crate::{Component, Dataset, Error, Kind};
+use crate::{Dataset, Error, Kind};
 use plimsoll_budget::Budget;
 use plimsoll_tensor::DType;
 use std::fs::File;
@@ -29,31 +29,17 @@ impl Dataset {
     pub fn write_npy(&self, name: &str, path: impl AsRef<Path>, budget: &Budget) -> Result<u64, Error> {
         let spec = self.spec()?;
         let component = spec.components()[spec.expect("write_npy", name)?].clone();
-        let descr = descr(&component).ok_or_else(|| {
+        let refused = || {
             let message = format!("component {component} is not of numbers of one shape that NumPy has a type for");
             Error::pipeline("write_npy", message)
-        })?;
-        let shape = component.shape().expect("checked with its type");
-        let header = |rows: u64| {
-            let dims: String = shape.dims().iter().map(|d| format!(", {d}")).collect();
-            let comma = if dims.is_empty() { "," } else { "" };
-            let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({rows}{dims}{comma}), }}");
-            // Room for a larger number, so that the real one can be put in at the end.
-            let mut bytes = b"\x93NUMPY\x01\x00\xf6\x00".to_vec();
-            bytes.extend_from_slice(text.as_bytes());
-            bytes.resize(255, b' ');
-            bytes.push(b'\n');
-            bytes
         };
-        let mut file = NewFile::create(path.as_ref())?;
-        file.put(&header(0))?;
-        let mut rows = 0;
+        let (Kind::Number(dtype), Some(shape)) = (component.kind, component.shape()) else { return Err(refused()) };
+        descr(dtype).ok_or_else(refused)?;
+        let mut file = NpyWriter::create(path, dtype, shape.dims())?;
         for element in self.iter(budget)? {
             file.put(element?.row().bytes(name)?)?;
-            rows += 1;
         }
-        file.finish(&header(rows))?;
-        Ok(rows)
+        file.finish()
     }
 
     /// Writes every element to a CSV file with a header, and says how many there were. All components must be scalars.
@@ -115,9 +101,8 @@ fn quoted(field: &[u8]) -> Vec<u8> {
     out
 }
 
-fn descr(component: &Component) -> Option<&'static str> {
-    component.shape()?;
-    let Kind::Number(dtype) = component.kind else { return None };
+/// NumPy's name of a type.
+fn descr(dtype: DType) -> Option<&'static str> {
     Some(match dtype {
         DType::F32 => "<f4",
         DType::F64 => "<f8",
@@ -134,8 +119,86 @@ fn descr(component: &Component) -> Option<&'static str> {
     })
 }
 
-/// A file that appears under its name when it is complete.
-pub(crate) struct NewFile {
+/// A `.npy` file that is written row by row, however many there will be; it appears under its name when it is complete.
+///
+/// ```
+/// use plimsoll_data::{Dataset, NpyWriter};
+/// use plimsoll_tensor::DType;
+/// let path = std::env::temp_dir().join(format!("plimsoll-doc-rows-{}.npy", std::process::id()));
+/// let mut file = NpyWriter::create(&path, DType::U8, &[3])?;
+/// file.put(&[1, 2, 3])?;
+/// file.put(&[4, 5, 6, 7, 8, 9])?;
+/// assert_eq!(file.finish()?, 3);
+/// assert_eq!(Dataset::from_npy(&path).cardinality()?.known(), Some(3));
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct NpyWriter {
+    file: NewFile,
+    descr: &'static str,
+    dims: Vec<usize>,
+    row_bytes: usize,
+    rows: u64,
+}
+
+impl NpyWriter {
+    /// A file whose rows have this type and these sizes.
+    ///
+    /// # Errors
+    /// When NumPy lacks the type (`bf16`), or the file cannot be made.
+    pub fn create(path: impl AsRef<Path>, dtype: DType, dims: &[usize]) -> Result<NpyWriter, Error> {
+        let path = path.as_ref();
+        let descr = descr(dtype).ok_or_else(|| Error::in_file(path, format!("NumPy has no type {dtype}")))?;
+        let row_bytes = dims.iter().product::<usize>() * dtype.size();
+        let mut writer = NpyWriter { file: NewFile::create(path)?, descr, dims: dims.to_vec(), row_bytes, rows: 0 };
+        let header = writer.header(0);
+        writer.file.put(&header)?;
+        Ok(writer)
+    }
+
+    /// The header, with room for a larger number of rows, so that the real one can be put in at the end.
+    fn header(&self, rows: u64) -> Vec<u8> {
+        let dims: String = self.dims.iter().map(|d| format!(", {d}")).collect();
+        let comma = if dims.is_empty() { "," } else { "" };
+        let descr = self.descr;
+        let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({rows}{dims}{comma}), }}");
+        let mut bytes = b"\x93NUMPY\x01\x00\xf6\x00".to_vec();
+        bytes.extend_from_slice(text.as_bytes());
+        bytes.resize(255, b' ');
+        bytes.push(b'\n');
+        bytes
+    }
+
+    /// Writes some whole rows: one, where rows have no bytes.
+    ///
+    /// # Errors
+    /// When the last row is not whole, or the disk refuses.
+    pub fn put(&mut self, rows: &[u8]) -> Result<(), Error> {
+        let n = match self.row_bytes {
+            0 => 1,
+            each if rows.len().is_multiple_of(each) => rows.len() / each,
+            each => {
+                let message = format!("{} bytes are no whole number of rows of {each}", rows.len());
+                return Err(Error::in_file(&self.file.path, message));
+            }
+        };
+        self.rows += n as u64;
+        self.file.put(rows)
+    }
+
+    /// Gives the file its name, and says how many rows it has.
+    ///
+    /// # Errors
+    /// When the disk refuses; there is no file then.
+    pub fn finish(self) -> Result<u64, Error> {
+        let header = self.header(self.rows);
+        self.file.finish(&header)?;
+        Ok(self.rows)
+    }
+}
+
+/// A file that appears under its name when it is complete: what is dropped before that leaves nothing behind.
+pub struct NewFile {
     path: PathBuf,
     partial: PathBuf,
     to: BufWriter<File>,
@@ -143,7 +206,11 @@ pub(crate) struct NewFile {
 }
 
 impl NewFile {
-    pub(crate) fn create(path: &Path) -> Result<NewFile, Error> {
+    /// Begins a file of this name; until it is finished it is called `NAME.partial`.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn create(path: &Path) -> Result<NewFile, Error> {
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
         let partial = PathBuf::from(partial);
@@ -156,7 +223,10 @@ impl NewFile {
     }
 
     /// Writes `head` over the first bytes and gives the file its name.
-    pub(crate) fn finish(mut self, head: &[u8]) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn finish(mut self, head: &[u8]) -> Result<(), Error> {
         let written = self.to.seek(SeekFrom::Start(0)).and_then(|_| self.to.write_all(head));
         let synced = written.and_then(|()| self.to.flush()).and_then(|()| self.to.get_ref().sync_all());
         synced.map_err(|e| Error::io(&self.partial, e))?;

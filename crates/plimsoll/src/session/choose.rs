@@ -113,8 +113,21 @@ impl Kept {
 
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let base = self.seconds - self.extra_seconds;
+        match base > 1e-3 * self.extra_seconds {
+            _ if self.is_plain() => f.write_str(&self.how()),
+            true => write!(f, "{}; about {:+.0} % time", self.how(), 100.0 * self.extra_seconds / base),
+            // Nothing of the rest was measured, so there is nothing to compare with.
+            false => write!(f, "{}; about {:.2} s more a step", self.how(), self.extra_seconds),
+        }
+    }
+}
+
+impl Kept {
+    /// What is done, in words, without what it costs.
+    pub fn how(&self) -> String {
         if self.is_plain() {
-            return write!(f, "nothing had to be done");
+            return "nothing had to be done".into();
         }
         let mut parts = Vec::new();
         if self.slices > 1 {
@@ -130,16 +143,8 @@ impl fmt::Display for Kept {
         if self.states_in_file > Bytes::ZERO {
             parts.push(format!("{} of weights and optimizer state live there", self.states_in_file));
         }
-        let base = self.seconds - self.extra_seconds;
-        match base > 1e-3 * self.extra_seconds {
-            true => write!(f, "{}; about {:+.0} % time", parts.join(", "), 100.0 * self.extra_seconds / base)?,
-            // Nothing of the rest was measured, so there is nothing to compare with.
-            false => write!(f, "{}; about {:.2} s more a step", parts.join(", "), self.extra_seconds)?,
-        }
-        match &self.barrier {
-            Some(op) if self.slices > 1 => write!(f, " ({op} needs whole batches)"),
-            _ => Ok(()),
-        }
+        let barrier = self.barrier.as_ref().filter(|_| self.slices > 1);
+        parts.join(", ") + &barrier.map_or(String::new(), |op| format!(" ({op} needs whole batches)"))
     }
 }
 

@@ -284,25 +284,53 @@ pub(super) fn evaluate(trainer: &mut Trainer, data: &dyn Feed, batch_size: Optio
 }
 
 pub(super) fn predict(trainer: &mut Trainer, data: &dyn Feed, batch_size: Option<usize>) -> Result<Vec<Tensor>, Error> {
-    let mut feeder = Feeder::new(trainer, Mode::Predict, data, batch_size, false)?;
-    feeder.expect_end("predict")?;
+    let feeder = prediction_feeder(trainer, data, batch_size)?;
     let rows = feeder.n_rows()?;
-    compile(trainer, [&feeder], Keeps { rows_of_results: rows.unwrap_or(0), ..Keeps::default() })?;
+    compile(trainer, [&feeder], Keeps { rows_of_results: Some(rows.unwrap_or(0)), ..Keeps::default() })?;
+    let mut results: Vec<Rows> = trainer.model.outputs().iter().map(|_| Rows::new(rows)).collect();
+    let budget = trainer.terms.budget.clone();
+    predictions(trainer, feeder, |outputs| {
+        results.iter_mut().zip(outputs).try_for_each(|(rows, part)| rows.push(part, &budget))
+    })?;
+    results.into_iter().map(Rows::finish).collect()
+}
+
+pub(super) fn predict_each<E: From<Error>>(
+    trainer: &mut Trainer,
+    data: &dyn Feed,
+    batch_size: Option<usize>,
+    mut each: impl FnMut(&[Tensor]) -> Result<(), E>,
+) -> Result<(), E> {
+    let feeder = prediction_feeder(trainer, data, batch_size)?;
+    compile(trainer, [&feeder], Keeps { rows_of_results: Some(0), ..Keeps::default() })?;
+    predictions(trainer, feeder, |outputs| each(&outputs))
+}
+
+fn prediction_feeder(trainer: &mut Trainer, data: &dyn Feed, batch_size: Option<usize>) -> Result<Feeder, Error> {
+    let feeder = Feeder::new(trainer, Mode::Predict, data, batch_size, false)?;
+    feeder.expect_end("predict")?;
+    Ok(feeder)
+}
+
+/// Runs the prediction step, which is compiled, on every batch, and gives away the outputs.
+fn predictions<E: From<Error>>(
+    trainer: &mut Trainer,
+    mut feeder: Feeder,
+    mut each: impl FnMut(Vec<Tensor>) -> Result<(), E>,
+) -> Result<(), E> {
     let names: Vec<String> = trainer.model.outputs().into_iter().map(str::to_owned).collect();
-    let mut results: Vec<Rows> = names.iter().map(|_| Rows::new(rows)).collect();
     trainer.settle();
     feeder.begin(trainer, 0, None)?;
     while let Some((program, _)) = feeder.next(trainer)? {
         let key = trainer.key();
-        let compiled = trainer.compiled.as_mut().expect("compiled above");
+        let compiled = trainer.compiled.as_mut().expect("compiled before");
         set_key(compiled, program, key);
-        compiled.engine.run(program)?;
-        for (rows, name) in results.iter_mut().zip(&names) {
-            rows.push(compiled.engine.output(program, name)?, &trainer.terms.budget)?;
-        }
+        compiled.engine.run(program).map_err(Error::from)?;
+        let outputs = names.iter().map(|name| compiled.engine.output(program, name)).collect::<Result<_, _>>();
+        each(outputs.map_err(Error::from)?)?;
     }
     feeder.end();
-    results.into_iter().map(Rows::finish).collect()
+    Ok(())
 }
 
 /// The rows of an output, batch after batch.

@@ -1,6 +1,7 @@
 //! What training would take, before anything runs.
 
 use super::Trainer;
+use super::compile::StepKey;
 use super::feed::Feeder;
 use super::limit::Keeps;
 use crate::data::Feed;
@@ -69,17 +70,7 @@ impl Trainer {
         validation: Option<&dyn Feed>,
         batch_size: impl Into<Option<usize>>,
     ) -> Result<Forecast, Error> {
-        let batch_size = batch_size.into();
-        let feeder = Feeder::new(self, Mode::Train, data, batch_size, false)?;
-        let validation = validation.map(|v| Feeder::new(self, Mode::Evaluate, v, batch_size, false)).transpose()?;
-        let mut keys = feeder.keys().to_vec();
-        let mut input = feeder.least_memory()?;
-        if let Some(other) = &validation {
-            keys.extend(other.keys().iter().cloned());
-            input += other.least_memory()?;
-        }
-        let graphs = keys.iter().map(|key| self.trace(key)).collect::<Result<Vec<Graph>, Error>>()?;
-        let room = self.room(&graphs, Keeps { input, ..Keeps::default() })?;
+        let (keys, graphs, room) = self.all_steps(data, validation, batch_size.into())?;
         let nothing = Room { limit: Some(Bytes::ZERO), ..room.clone() };
         let (smallest, unlimited) = match self.choice(&keys, &graphs, &nothing) {
             Err(Error::WouldNotFit(refusal)) => (refusal.smallest, refusal.unlimited),
@@ -108,5 +99,25 @@ impl Trainer {
             plan,
             plain: plain.plans.into_iter().next().expect("a plan for every step"),
         })
+    }
+
+    /// Every step of a training, validation and smaller last batches included, with what is left for them.
+    pub(super) fn all_steps(
+        &mut self,
+        data: &dyn Feed,
+        validation: Option<&dyn Feed>,
+        batch_size: Option<usize>,
+    ) -> Result<(Vec<StepKey>, Vec<Graph>, Room), Error> {
+        let feeder = Feeder::new(self, Mode::Train, data, batch_size, false)?;
+        let validation = validation.map(|v| Feeder::new(self, Mode::Evaluate, v, batch_size, false)).transpose()?;
+        let mut keys = feeder.keys().to_vec();
+        let mut input = feeder.least_memory()?;
+        if let Some(other) = &validation {
+            keys.extend(other.keys().iter().cloned());
+            input += other.least_memory()?;
+        }
+        let graphs = keys.iter().map(|key| self.trace(key)).collect::<Result<Vec<Graph>, Error>>()?;
+        let room = self.room(&graphs, Keeps { input, ..Keeps::default() })?;
+        Ok((keys, graphs, room))
     }
 }

@@ -3,7 +3,6 @@
 
 use super::Trainer;
 use super::compile::{StepKey, input_name};
-use super::feed::Feeder;
 use crate::data::Feed;
 use crate::error::Error;
 use crate::session::{Besides, Kept, Room, Techniques};
@@ -20,12 +19,13 @@ use std::path::PathBuf;
 /// What results take in whole pages.
 const PAGE: usize = 4096;
 
-/// What is kept besides the steps: the least that input needs, copies that callbacks make of the weights, and rows of results.
+/// What is kept besides the steps: the least that input needs, copies that callbacks make of the weights, and rows of results
+/// besides those of one batch, if there are results.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Keeps {
     pub input: Bytes,
     pub copies_of_weights: usize,
-    pub rows_of_results: usize,
+    pub rows_of_results: Option<usize>,
 }
 
 /// What a training step costs under a limit.
@@ -79,21 +79,20 @@ impl Trainer {
         self.planned().first().map(|plan| Kept::of(plan))
     }
 
-    /// What a training step would cost under `n` limits, from the smallest that would do to one under which nothing has to be
-    /// done. Nothing is run but what it takes to measure the model's ops.
+    /// What a training step would cost under `n` limits, from the smallest that would do, for validation too if there is any, to one
+    /// under which nothing has to be done. Nothing is run but what it takes to measure the model's ops.
     ///
     /// # Errors
     /// When the model cannot be traced.
     pub fn sweep(
         &mut self,
         data: &dyn Feed,
+        validation: Option<&dyn Feed>,
         batch_size: impl Into<Option<usize>>,
         n: usize,
     ) -> Result<Vec<SweepPoint>, Error> {
-        let feeder = Feeder::new(self, Mode::Train, data, batch_size.into(), false)?;
-        let keys = &feeder.keys()[..1];
-        let graphs = [self.trace(&keys[0])?];
-        let room = self.room(&graphs, Keeps { input: feeder.least_memory()?, ..Keeps::default() })?;
+        let (keys, graphs, room) = self.all_steps(data, validation, batch_size.into())?;
+        let keys = &keys[..];
         let at = |limit: Bytes| Room { limit: Some(limit), ..room.clone() };
         let (smallest, unlimited) = match self.choice(keys, &graphs, &at(Bytes::ZERO)) {
             Err(Error::WouldNotFit(refusal)) => (refusal.smallest, refusal.unlimited),
@@ -164,12 +163,12 @@ impl Trainer {
         let (n_kept, weights) = kept.fold((0, 0), |(n, bytes), v| (n + 1, bytes + v.ty.bytes()));
         // Every block of the allocator has a head, and large ones have whole pages.
         let mut bytes = (weights + n_kept * PAGE) * keeps.copies_of_weights;
-        if let (true, Some(graph)) = (keeps.rows_of_results > 0, graph) {
+        if let (Some(kept), Some(graph)) = (keeps.rows_of_results, graph) {
             for output in graph.outputs() {
                 let ty = graph.ty(output.value);
                 let rows = ty.dims().first().copied().unwrap_or(1).max(1);
                 // All rows, and a copy of one batch.
-                bytes += ty.bytes() / rows * keeps.rows_of_results + ty.bytes() + 4 * PAGE;
+                bytes += ty.bytes() / rows * kept + ty.bytes() + 4 * PAGE;
             }
         }
         Bytes::from(bytes)

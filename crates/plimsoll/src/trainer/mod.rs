@@ -317,6 +317,35 @@ impl Trainer {
         fit::predict(self, data, batch_size.into())
     }
 
+    /// Gives away the outputs for some data batch by batch, in order: a tensor for each output of the model. What is held does
+    /// not grow with the data.
+    ///
+    /// ```
+    /// # use plimsoll::{Tensor, layers::Dense, losses::MeanSquaredError, model::Model, optimizers::Sgd, trainer::Trainer};
+    /// # fn main() -> Result<(), plimsoll::Error> {
+    /// # let mut trainer = Trainer::new(Model::sequential([2]).layer(Dense::new(1)), MeanSquaredError, Sgd::new(0.1))?;
+    /// let data = plimsoll::data::Dataset::from_array("x", Tensor::zeros(plimsoll::DType::F32, [10, 2])).batch(4);
+    /// let mut rows = Vec::new();
+    /// trainer.predict_each(&data, None, |outputs: &[Tensor]| {
+    ///     rows.push(outputs[0].shape()[0]);
+    ///     Ok::<(), plimsoll::Error>(())
+    /// })?;
+    /// assert_eq!(rows, [4, 4, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the data does not suit the model, or the receiver gives an error: nothing more is computed then.
+    pub fn predict_each<E: From<Error>>(
+        &mut self,
+        data: &dyn Feed,
+        batch_size: impl Into<Option<usize>>,
+        each: impl FnMut(&[Tensor]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        fit::predict_each(self, data, batch_size.into(), each)
+    }
+
     /// Trains, on arrays or on a [`Dataset`](crate::data::Dataset) of batches.
     ///
     /// ```

@@ -14,7 +14,7 @@ use plimsoll_run::{PLAN, PlanPicture, RunReader, find_runs, read_plan};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use std::io::{self, IsTerminal};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -35,10 +35,7 @@ struct View {
 /// # Errors
 /// When there is no run, its log cannot be read, or standard output is not a terminal.
 pub fn run(path: impl AsRef<Path>) -> Result<(), ReportError> {
-    let runs = find_runs(path)?;
-    let changed =
-        |run: &std::path::PathBuf| std::fs::metadata(run.join(plimsoll_run::LOG)).and_then(|m| m.modified()).ok();
-    let directory = runs.iter().max_by_key(|run| changed(run)).expect("there is a run");
+    let directory = newest(path)?;
     if !io::stdout().is_terminal() {
         let source = io::Error::other("standard output is not a terminal; `plimsoll report` writes a page instead");
         return Err(ReportError::Io { what: "watching", source });
@@ -48,9 +45,19 @@ pub fn run(path: impl AsRef<Path>) -> Result<(), ReportError> {
         signal_hook::flag::register(signal, asked_to_end.clone()).map_err(ReportError::io("watching for signals"))?;
     }
     let screen = Screen::take().map_err(ReportError::io("taking the terminal"))?;
-    let result = follow(directory, &asked_to_end);
+    let result = follow(&directory, &asked_to_end);
     drop(screen);
     result
+}
+
+/// Of a directory of runs, the one that changed last; of a run directory, itself.
+///
+/// # Errors
+/// When there is no run.
+pub fn newest(path: impl AsRef<Path>) -> Result<PathBuf, ReportError> {
+    let runs = find_runs(path)?;
+    let changed = |run: &PathBuf| std::fs::metadata(run.join(plimsoll_run::LOG)).and_then(|m| m.modified()).ok();
+    Ok(runs.into_iter().max_by_key(changed).expect("there is a run"))
 }
 
 fn follow(directory: &Path, asked_to_end: &AtomicBool) -> Result<(), ReportError> {
@@ -62,12 +69,15 @@ fn follow(directory: &Path, asked_to_end: &AtomicBool) -> Result<(), ReportError
     let mut looked: Option<Instant> = None;
     while !asked_to_end.load(Relaxed) {
         if looked.is_none_or(|at| at.elapsed() >= LOOK) {
-            let lines = reader.read()?;
-            if plan.is_none() || lines.iter().any(|l| matches!(l, plimsoll_run::Line::Run(_))) {
+            let mut begun = plan.is_none();
+            reader.each(|line| {
+                begun |= matches!(line, plimsoll_run::Line::Run(_));
+                model.take(line);
+            })?;
+            if begun {
                 // It may not be there yet; then the map says so.
                 plan = read_plan(directory.join(PLAN)).ok();
             }
-            lines.into_iter().for_each(|line| model.take(line));
             looked = Some(Instant::now());
         }
         if !view.paused {

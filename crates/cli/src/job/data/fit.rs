@@ -63,7 +63,7 @@ enum Role {
     Label,
 }
 
-/// Looks through the training rows, reading only the columns about which something is to be learned.
+/// Looks through the training rows, reading only the columns about which something is to be learned, within a budget.
 ///
 /// # Errors
 /// When the rows cannot be read, or a column has too many categories.
@@ -73,6 +73,7 @@ pub fn fit(
     features: &[String],
     labels: &[String],
     classes: Option<&[String]>,
+    budget: &Budget,
 ) -> Result<Vec<ColumnFit>, Diagnostic> {
     let spec = rows.spec().map_err(|e| diagnose_data(&e, Some(&table.origin)))?;
     let common = &table.common;
@@ -103,7 +104,7 @@ pub fn fit(
     names.sort();
     names.dedup();
     let bad = |e: plimsoll_data::Error| diagnose_data(&e, Some(&table.origin));
-    for element in rows.select(&names).iter(&Budget::unlimited()).map_err(bad)? {
+    for element in rows.select(&names).iter(budget).map_err(bad)? {
         let element = element.map_err(bad)?;
         for column in &mut columns {
             column.see(&element.row()).map_err(bad)?;

@@ -7,7 +7,7 @@ use crate::diagnostic::{Diagnostic, nearest};
 use crate::errors::{Code, diagnose_data};
 use crate::job::model::{DataInfo, InputInfo, TargetInfo};
 use crate::job::read::wrong_value;
-use plimsoll::DType;
+use plimsoll::{Budget, DType};
 use plimsoll_data::{AUTOTUNE, Calls, Component, Dataset, Error, Kind, Row, Spec, Writer};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,15 +19,22 @@ pub struct Prepared {
     pub fitted: Fitted,
 }
 
-/// Opens the data of a job and looks through the training part.
+/// Opens the data of a job and looks through the training part, within a budget.
 ///
 /// # Errors
 /// When files, columns or values are not what they should be.
-pub fn prepare(table: &DataTable, folder: &Path, seed: u64, cache: &Path) -> Result<Prepared, Diagnostic> {
+pub fn prepare(
+    table: &DataTable,
+    folder: &Path,
+    seed: u64,
+    cache: &Path,
+    budget: &Budget,
+) -> Result<Prepared, Diagnostic> {
     let source = open(table, folder, None, None)?;
     let (training, mut validation) = split(table, &source, seed)?;
     let roles = Roles::of(table, &source)?;
-    let mut columns = fit(table, &training, &roles.all_features(), &roles.all_labels(), source.classes.as_deref())?;
+    let (features, labels) = (roles.all_features(), roles.all_labels());
+    let mut columns = fit(table, &training, &features, &labels, source.classes.as_deref(), budget)?;
     if let (Some(classes), Some((_, label))) = (&source.classes, roles.labels.first()) {
         columns.push(super::ColumnFit { name: label.clone(), categories: Some(classes.clone()), ..Default::default() });
     }

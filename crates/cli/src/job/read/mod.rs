@@ -1,13 +1,15 @@
 //! Reading values out of a job's tree, with the tables described once: `table!` and `union!` make the structure, its reader, its
-//! documentation and its JSON schema from one description.
+//! documentation and its JSON schema from one description. `values.rs` has the plain values.
+
+mod values;
+
+pub use values::{Map, OneOrMore};
 
 use super::tree::{Node, Table, Value};
 use crate::diagnostic::{Diagnostic, Origin, nearest};
 use crate::errors::Code;
-use plimsoll::Limit;
 use serde_json::json;
 use std::ops::Deref;
-use std::path::PathBuf;
 
 /// Something that can stand in a job.
 pub trait Read: Sized {
@@ -52,14 +54,15 @@ pub struct FieldDoc {
 pub trait Fields: Sized {
     fn about() -> String;
     fn fields() -> Vec<FieldDoc>;
-    /// Reads the keys and leaves others alone.
-    fn from_entries(table: &Table, origin: &Origin) -> Result<Self, Diagnostic>;
+    /// Reads the keys and leaves others alone; messages call the table `what`.
+    fn from_entries(table: &Table, origin: &Origin, what: &str) -> Result<Self, Diagnostic>;
 
     /// Reads the keys; `others` are keys that somebody else reads, and further ones are errors.
     fn from_table(table: &Table, origin: &Origin, others: &[FieldDoc]) -> Result<Self, Diagnostic> {
         let known: Vec<FieldDoc> = Self::fields().into_iter().chain(others.iter().cloned()).collect();
-        check_keys(table, &title::<Self>(), &known)?;
-        Self::from_entries(table, origin)
+        let what = title::<Self>();
+        check_keys(table, &what, &known)?;
+        Self::from_entries(table, origin, &what)
     }
 }
 
@@ -76,7 +79,8 @@ impl<C: Fields, U: Read> Read for With<C, U> {
         let kind = U::read(node)?;
         let empty = Table::default();
         let table = if let Value::Table(table) = &node.value { table } else { &empty };
-        Ok(With { common: C::from_entries(table, &node.origin)?, kind, origin: node.origin.clone() })
+        let common = C::from_entries(table, &node.origin, &title::<C>())?;
+        Ok(With { common, kind, origin: node.origin.clone() })
     }
     fn takes() -> String {
         U::takes()
@@ -167,17 +171,18 @@ fn in_key(error: Diagnostic, key: &str) -> Diagnostic {
     }
 }
 
-/// Describes a table: keys with their types, defaults (as TOML; none means that the key must be there) and documentation.
+/// Describes a table: keys with their types, defaults (as TOML; none means that the key must be there) and documentation. Keys that
+/// several tables have are a table of their own, which each of them names behind `with`.
 macro_rules! table {
     (
         $(#[doc = $about:literal])*
-        pub struct $name:ident {
+        pub struct $name:ident $(with $shared:ident: $shared_ty:ty)? {
             $( $(#[doc = $doc:literal])* $field:ident: $ty:ty $(= $default:expr)?, )*
         }
     ) => {
         $(#[doc = $about])*
         #[derive(Clone, Debug)]
-        pub struct $name { $( $(#[doc = $doc])* pub $field: $ty, )* }
+        pub struct $name { $( pub $shared: $shared_ty, )? $( $(#[doc = $doc])* pub $field: $ty, )* }
 
         impl $crate::job::read::Fields for $name {
             fn about() -> String {
@@ -185,25 +190,30 @@ macro_rules! table {
             }
 
             fn fields() -> Vec<$crate::job::read::FieldDoc> {
-                vec![$( $crate::job::read::FieldDoc {
+                let own = vec![$( $crate::job::read::FieldDoc {
                     name: $crate::job::read::key_name(stringify!($field)),
                     takes: <$ty as $crate::job::read::Read>::takes(),
                     default: { #[allow(unused_mut, unused_assignments)] let mut default = None; $( default = Some(stringify!($default)); )? default },
                     about: { let lines: &[&str] = &[$($doc),*]; lines.iter().map(|l| l.trim()).collect::<Vec<_>>().join(" ") },
                     schema: <$ty as $crate::job::read::Read>::schema,
                     table: <$ty as $crate::job::read::Read>::table,
-                } ),*]
+                } ),*];
+                $crate::job::read::with_shared(own, [$( <$shared_ty as $crate::job::read::Fields>::fields() )?])
             }
 
-            #[allow(unused_variables, unused_mut)]
+            #[allow(unused_variables, unused_mut, unused_imports)]
             fn from_entries(
                 table: &$crate::job::tree::Table,
                 origin: &$crate::diagnostic::Origin,
+                what: &str,
             ) -> Result<Self, $crate::diagnostic::Diagnostic> {
-                let what = $crate::job::read::title::<$name>();
+                use $crate::job::read::{Fields, read_field};
                 let fields = Self::fields();
                 let mut next = fields.iter();
-                Ok($name { $( $field: $crate::job::read::read_field(table, origin, next.next().expect("a key"), &what)?, )* })
+                Ok($name {
+                    $( $field: read_field(table, origin, next.next().expect("a key"), what)?, )*
+                    $( $shared: <$shared_ty>::from_entries(table, origin, what)?, )?
+                })
             }
         }
 
@@ -359,6 +369,12 @@ macro_rules! names {
 }
 pub(crate) use names;
 
+/// The keys of a table, and behind them those that it shares with others.
+pub fn with_shared(mut own: Vec<FieldDoc>, shared: impl IntoIterator<Item = Vec<FieldDoc>>) -> Vec<FieldDoc> {
+    own.extend(shared.into_iter().flatten());
+    own
+}
+
 /// The name of a key: Rust keeps some words for itself.
 pub fn key_name(field: &'static str) -> &'static str {
     field.strip_prefix("r#").unwrap_or(field)
@@ -406,207 +422,4 @@ pub fn table_schema(doc: &TableDoc) -> serde_json::Value {
         schema
     };
     json!({ "description": doc.about, "anyOf": choices.iter().map(one).collect::<Vec<_>>() })
-}
-
-macro_rules! whole_numbers {
-    ($($ty:ty),*) => { $(
-        impl Read for $ty {
-            fn read(node: &Node) -> Result<Self, Diagnostic> {
-                let Value::Integer(n) = node.value else { return Err(wrong_type(node, "a whole number")) };
-                <$ty>::try_from(n).map_err(|_| {
-                    wrong_value(&node.origin, format!("{n} is out of range"), "this number")
-                })
-            }
-            fn takes() -> String {
-                "whole number".into()
-            }
-            fn schema() -> serde_json::Value {
-                if <$ty>::MIN == 0 { json!({ "type": "integer", "minimum": 0 }) } else { json!({ "type": "integer" }) }
-            }
-        }
-    )* };
-}
-whole_numbers!(usize, u64, u32, i64, isize);
-
-impl Read for f64 {
-    fn read(node: &Node) -> Result<f64, Diagnostic> {
-        match node.value {
-            Value::Float(x) => Ok(x),
-            Value::Integer(n) => Ok(n as f64),
-            _ => Err(wrong_type(node, "a number")),
-        }
-    }
-    fn takes() -> String {
-        "number".into()
-    }
-    fn schema() -> serde_json::Value {
-        json!({ "type": "number" })
-    }
-}
-
-impl Read for bool {
-    fn read(node: &Node) -> Result<bool, Diagnostic> {
-        match node.value {
-            Value::Bool(b) => Ok(b),
-            _ => Err(wrong_type(node, "true or false")),
-        }
-    }
-    fn takes() -> String {
-        "`true` or `false`".into()
-    }
-    fn schema() -> serde_json::Value {
-        json!({ "type": "boolean" })
-    }
-}
-
-impl Read for String {
-    fn read(node: &Node) -> Result<String, Diagnostic> {
-        match &node.value {
-            Value::Text(text) => Ok(text.clone()),
-            _ => Err(wrong_type(node, "text")),
-        }
-    }
-    fn takes() -> String {
-        "text".into()
-    }
-    fn schema() -> serde_json::Value {
-        json!({ "type": "string" })
-    }
-}
-
-impl Read for PathBuf {
-    fn read(node: &Node) -> Result<PathBuf, Diagnostic> {
-        String::read(node).map(PathBuf::from)
-    }
-    fn takes() -> String {
-        "path".into()
-    }
-    fn schema() -> serde_json::Value {
-        json!({ "type": "string" })
-    }
-}
-
-impl Read for Limit {
-    fn read(node: &Node) -> Result<Limit, Diagnostic> {
-        let text = match &node.value {
-            Value::Text(text) => text.clone(),
-            Value::Integer(n) => n.to_string(),
-            _ => return Err(wrong_type(node, "an amount of memory such as \"512MiB\"")),
-        };
-        text.parse()
-            .map_err(|e| wrong_value(&node.origin, format!("{e}"), "such as \"512MiB\", \"2GB\", \"50%\" or \"none\""))
-    }
-    fn takes() -> String {
-        "amount of memory: `\"512MiB\"`, `\"2GB\"`, `\"50%\"` (of what the host allows), `\"none\"`, or a number of bytes".into()
-    }
-    fn schema() -> serde_json::Value {
-        json!({ "type": ["string", "integer"] })
-    }
-}
-
-impl<T: Read> Read for Vec<T> {
-    fn read(node: &Node) -> Result<Vec<T>, Diagnostic> {
-        match &node.value {
-            Value::Array(items) => items.iter().map(T::read).collect(),
-            _ => Err(wrong_type(node, &format!("a list ({})", T::takes()))),
-        }
-    }
-    fn takes() -> String {
-        format!("list of: {}", T::takes())
-    }
-    fn schema() -> serde_json::Value {
-        json!({ "type": "array", "items": T::schema() })
-    }
-    fn table() -> Option<TableDoc> {
-        T::table()
-    }
-}
-
-/// `none` as a default stands for nothing.
-impl<T: Read> Read for Option<T> {
-    fn read(node: &Node) -> Result<Option<T>, Diagnostic> {
-        match (&node.value, &node.origin) {
-            (Value::Text(text), Origin::Default) if text == "none" => Ok(None),
-            _ => T::read(node).map(Some),
-        }
-    }
-    fn takes() -> String {
-        T::takes()
-    }
-    fn schema() -> serde_json::Value {
-        T::schema()
-    }
-    fn table() -> Option<TableDoc> {
-        T::table()
-    }
-}
-
-impl<T: Read> Read for Box<T> {
-    fn read(node: &Node) -> Result<Box<T>, Diagnostic> {
-        T::read(node).map(Box::new)
-    }
-    fn takes() -> String {
-        T::takes()
-    }
-    fn schema() -> serde_json::Value {
-        T::schema()
-    }
-    fn table() -> Option<TableDoc> {
-        T::table()
-    }
-}
-
-impl<T: Read> Read for At<T> {
-    fn read(node: &Node) -> Result<At<T>, Diagnostic> {
-        Ok(At { value: T::read(node)?, origin: node.origin.clone() })
-    }
-    fn takes() -> String {
-        T::takes()
-    }
-    fn schema() -> serde_json::Value {
-        T::schema()
-    }
-    fn table() -> Option<TableDoc> {
-        T::table()
-    }
-}
-
-/// Keys of the user's own with values of one kind, in order.
-#[derive(Clone, Debug, Default)]
-pub struct Map<T>(pub Vec<(String, T)>);
-
-impl<T: Read> Read for Map<T> {
-    fn read(node: &Node) -> Result<Map<T>, Diagnostic> {
-        let Value::Table(table) = &node.value else { return Err(wrong_type(node, "a table")) };
-        let entry = |e: &super::tree::Entry| Ok((e.key.clone(), T::read(&e.node)?));
-        Ok(Map(table.entries.iter().map(entry).collect::<Result<_, Diagnostic>>()?))
-    }
-    fn takes() -> String {
-        format!("table of names with: {}", T::takes())
-    }
-    fn schema() -> serde_json::Value {
-        json!({ "type": "object", "additionalProperties": T::schema() })
-    }
-}
-
-/// One value, or a list of them.
-#[derive(Clone, Debug)]
-pub struct OneOrMore<T>(pub Vec<T>);
-
-impl<T: Read> Read for OneOrMore<T> {
-    fn read(node: &Node) -> Result<OneOrMore<T>, Diagnostic> {
-        match &node.value {
-            Value::Array(items) => Ok(OneOrMore(items.iter().map(T::read).collect::<Result<_, _>>()?)),
-            _ => Ok(OneOrMore(vec![T::read(node)?])),
-        }
-    }
-    fn takes() -> String {
-        format!("{}, or a list of them", T::takes())
-    }
-    fn schema() -> serde_json::Value {
-        json!({ "anyOf": [T::schema(), { "type": "array", "items": T::schema() }] })
-    }
-    fn table() -> Option<TableDoc> {
-        T::table()
-    }
 }
