@@ -48,7 +48,7 @@ pub struct Convert {
     /// The files to read.
     #[arg(required = true, num_args = 1..)]
     files: Vec<PathBuf>,
-    /// The file to write: .npy or .csv.
+    /// The file to write: .npy, .npz or .csv.
     output: PathBuf,
     /// Memory for reading, at most.
     #[arg(long, value_name = "BYTES", default_value = "64MiB")]
@@ -392,6 +392,10 @@ fn convert(options: &Convert, out: &Out) -> Outcome {
             let n = data.write_csv(&options.output, &budget).map_err(bad)?;
             (vec![options.output.clone()], n)
         }
+        "npz" => {
+            let n = data.write_npz(&options.output, &budget).map_err(bad)?;
+            (vec![options.output.clone()], n)
+        }
         "npy" => {
             let components = spec.components();
             let mut files = Vec::new();
@@ -408,7 +412,7 @@ fn convert(options: &Convert, out: &Out) -> Outcome {
         }
         other => {
             let title = format!("'.{other}' cannot be written");
-            return Err(Diagnostic::new(Code::WrongValue, title).note("names", ".npy, .csv"));
+            return Err(Diagnostic::new(Code::WrongValue, title).note("names", ".npy, .npz, .csv"));
         }
     };
     let files: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
