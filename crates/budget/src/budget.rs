@@ -3,12 +3,13 @@
 use crate::ledger::parts;
 use crate::{Bytes, Entry, Ledger, OverBudget};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The owner of one memory limit, from which everything that holds memory reserves it.
 ///
 /// Clones share the limit and the accounts. Reserving and giving back take a lock for a few additions and
-/// allocate nothing, so both may happen while a step runs.
+/// allocate nothing, so both may happen while a step runs. A request that does not fit is refused only when what others
+/// can do without ([`Spare`]) is not enough either.
 ///
 /// ```
 /// use plimsoll_budget::{Budget, Bytes};
@@ -28,6 +29,17 @@ struct State {
     limit: Option<Bytes>,
     /// The accounts as a tree; the first node is the whole budget, parents come before their children.
     nodes: Vec<Node>,
+    spares: Vec<Weak<dyn Spare>>,
+}
+
+/// Memory that its holder can do without: kept because it was left over, given back as soon as somebody needs it.
+pub trait Spare: Send + Sync {
+    /// What could be given back now.
+    fn bytes(&self) -> Bytes;
+
+    /// Gives back so many bytes, more if it comes in larger pieces, or all there are. Called by whoever needs memory, on its
+    /// thread, so a holder must not reserve anything while it keeps others from giving back.
+    fn give_back(&self, bytes: Bytes);
 }
 
 struct Node {
@@ -54,7 +66,7 @@ impl Budget {
     /// A budget with this limit, if there is one.
     pub fn with(limit: Option<Bytes>) -> Budget {
         let root = Node { name: String::new(), parent: ROOT, held: Bytes::ZERO, peak: Bytes::ZERO };
-        Budget { state: Arc::new(Mutex::new(State { limit, nodes: vec![root] })) }
+        Budget { state: Arc::new(Mutex::new(State { limit, nodes: vec![root], spares: Vec::new() })) }
     }
 
     /// The account of this name, opened if it is new; `/` separates levels, as in `pipeline/shuffle`.
@@ -93,6 +105,81 @@ impl Budget {
     pub fn left(&self) -> Option<Bytes> {
         let state = self.lock();
         state.limit.map(|limit| limit.saturating_sub(state.nodes[ROOT].held))
+    }
+
+    /// Makes known, for as long as it lives, that somebody holds memory that he can do without.
+    ///
+    /// ```
+    /// use plimsoll_budget::{Budget, Bytes, Reservation, Spare};
+    /// use std::sync::{Arc, Mutex};
+    /// struct Cache(Mutex<Reservation>);
+    /// impl Spare for Cache {
+    ///     fn bytes(&self) -> Bytes {
+    ///         self.0.lock().unwrap().bytes()
+    ///     }
+    ///     fn give_back(&self, bytes: Bytes) {
+    ///         let mut held = self.0.lock().unwrap();
+    ///         let bytes = bytes.min(held.bytes());
+    ///         held.shrink(bytes);
+    ///     }
+    /// }
+    /// let budget = Budget::new(Bytes::mib(100));
+    /// let cache = Arc::new(Cache(Mutex::new(budget.account("cache").reserve(Bytes::mib(90))?)));
+    /// budget.lend(&cache);
+    /// let arena = budget.account("arena").reserve(Bytes::mib(60))?;
+    /// assert_eq!(cache.bytes(), Bytes::mib(40));
+    /// # Ok::<(), plimsoll_budget::OverBudget>(())
+    /// ```
+    pub fn lend<S: Spare + 'static>(&self, spare: &Arc<S>) {
+        let spare: Arc<dyn Spare> = spare.clone();
+        let mut state = self.lock();
+        state.spares.retain(|known| known.strong_count() > 0);
+        state.spares.push(Arc::downgrade(&spare));
+    }
+
+    /// What holders can do without.
+    pub fn spare(&self) -> Bytes {
+        self.spares().iter().map(|spare| spare.bytes()).sum()
+    }
+
+    /// What a request may have: what is left below the limit, and what holders can do without; `None` without a limit.
+    pub fn available(&self) -> Option<Bytes> {
+        self.left().map(|left| left + self.spare())
+    }
+
+    fn spares(&self) -> Vec<Arc<dyn Spare>> {
+        // Dropping one may give memory back, which takes the lock.
+        let state = self.lock();
+        let spares = state.spares.iter().filter_map(Weak::upgrade).collect();
+        drop(state);
+        spares
+    }
+
+    /// Takes bytes for an account, if need be from those who can do without.
+    fn take(&self, node: usize, bytes: Bytes) -> Result<(), OverBudget> {
+        self.make_room(bytes);
+        self.lock().take(node, bytes)
+    }
+
+    /// Has so many bytes left below the limit, or as many as there can be, if need be from those who can do without: for memory that is
+    /// about to be used and that nobody reserves.
+    pub fn make_room(&self, bytes: Bytes) {
+        if self.missing(bytes) == Bytes::ZERO {
+            return;
+        }
+        let mut spares = self.spares();
+        spares.sort_by_key(|spare| std::cmp::Reverse(spare.bytes()));
+        for spare in spares {
+            match self.missing(bytes) {
+                Bytes::ZERO => break,
+                missing => spare.give_back(missing),
+            }
+        }
+    }
+
+    /// How much more than what is left is asked for.
+    fn missing(&self, bytes: Bytes) -> Bytes {
+        bytes.saturating_sub(self.lock().left())
     }
 
     /// Begins new peaks, everywhere, at what is held now.
@@ -195,7 +282,7 @@ impl Account {
     /// # Errors
     /// When fewer are left below the limit; the error says who holds them.
     pub fn reserve(&self, bytes: Bytes) -> Result<Reservation, OverBudget> {
-        self.budget.lock().take(self.node, bytes)?;
+        self.budget.take(self.node, bytes)?;
         Ok(Reservation { account: self.clone(), bytes })
     }
 
@@ -238,8 +325,12 @@ impl Account {
     pub fn reserve_between(&self, least: Bytes, most: Bytes) -> Result<Reservation, OverBudget> {
         let mut state = self.budget.lock();
         let bytes = state.left().min(most).max(least);
-        state.take(self.node, bytes)?;
-        drop(state);
+        if bytes > least {
+            state.take(self.node, bytes)?;
+        } else {
+            drop(state);
+            self.budget.take(self.node, bytes)?;
+        }
         Ok(Reservation { account: self.clone(), bytes })
     }
 
@@ -323,9 +414,21 @@ impl Reservation {
     /// # Errors
     /// When fewer are left below the limit; the reservation stays as it was.
     pub fn grow(&mut self, by: Bytes) -> Result<(), OverBudget> {
-        self.account.budget.lock().take(self.account.node, by)?;
+        self.account.budget.take(self.account.node, by)?;
         self.bytes += by;
         Ok(())
+    }
+
+    /// Takes `by` more bytes if at least `rest` are left then, and says whether it did: for what is held only while nobody
+    /// needs it, so nobody is asked to give back for it.
+    pub fn grow_leaving(&mut self, by: Bytes, rest: Bytes) -> bool {
+        let mut state = self.account.budget.lock();
+        let taken = by.0.checked_add(rest.0).is_some_and(|sum| sum <= state.left().0)
+            && state.take(self.account.node, by).is_ok();
+        if taken {
+            self.bytes += by;
+        }
+        taken
     }
 
     /// Gives `by` bytes back.
@@ -456,6 +559,49 @@ all                                601.4 MiB   601.4 MiB   limit 1 GiB";
         assert_eq!(rest.bytes(), Bytes(30));
         assert_eq!(account.reserve_between(Bytes(10), Bytes(70)).unwrap_err().asked, Bytes(10));
         assert!(account.reserve_between(Bytes(0), Bytes(70)).unwrap().bytes() == Bytes::ZERO);
+    }
+
+    /// Gives back in pieces of 8 bytes.
+    struct Pieces(Mutex<Reservation>);
+
+    impl Spare for Pieces {
+        fn bytes(&self) -> Bytes {
+            self.0.lock().unwrap().bytes()
+        }
+
+        fn give_back(&self, bytes: Bytes) {
+            let mut held = self.0.lock().unwrap();
+            let bytes = Bytes(bytes.0.next_multiple_of(8)).min(held.bytes());
+            held.shrink(bytes);
+        }
+    }
+
+    #[test]
+    fn what_is_spare_is_given_back_before_a_request_is_refused() {
+        let budget = Budget::new(Bytes(100));
+        let spare = |name: &str, bytes: u64| {
+            let mut held = budget.account(name).reserve(Bytes::ZERO).unwrap();
+            assert!(held.grow_leaving(Bytes(bytes), Bytes::ZERO));
+            let pieces = Arc::new(Pieces(Mutex::new(held)));
+            budget.lend(&pieces);
+            pieces
+        };
+        let (small, large) = (spare("small", 16), spare("large", 64));
+        assert_eq!((budget.left(), budget.available()), (Some(Bytes(20)), Some(Bytes(100))));
+        // The largest is asked first, for what is missing only.
+        let mut first = budget.account("arena").reserve(Bytes(30)).unwrap();
+        assert_eq!((small.bytes().0, large.bytes().0), (16, 48));
+        first.grow(Bytes(40)).unwrap();
+        assert_eq!((small.bytes().0, large.bytes().0, first.bytes().0), (16, 8, 70));
+        let error = budget.account("arena").reserve(Bytes(31)).unwrap_err();
+        assert_eq!((error.left().0, budget.spare().0), (30, 0));
+        // What is spare never pushes others out.
+        let mut third = budget.account("third").reserve(Bytes::ZERO).unwrap();
+        assert!(!third.grow_leaving(Bytes(20), Bytes(11)));
+        assert!(third.grow_leaving(Bytes(20), Bytes(10)));
+        assert!(!third.grow_leaving(Bytes(1), Bytes::MAX));
+        drop(large);
+        assert_eq!(budget.spares().len(), 1);
     }
 
     #[test]

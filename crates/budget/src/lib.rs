@@ -22,6 +22,9 @@
 //! # Ok::<(), plimsoll_budget::OverBudget>(())
 //! ```
 //!
+//! Whoever holds memory only because it was left over (files read ahead, buffers that wait for their next use) says so by
+//! lending a [`Spare`] to the budget, and is asked to give back before anybody is refused.
+//!
 //! The crate does not allocate the memory it counts, and it does not believe its own counts: [`measure`]
 //! asks the kernel what the process really holds. Where a limit comes from when the user gives none (or
 //! gives one that the container does not allow) is answered by [`limits`].
@@ -32,6 +35,6 @@ mod ledger;
 pub mod limits;
 pub mod measure;
 
-pub use budget::{Account, Budget, Reservation};
+pub use budget::{Account, Budget, Reservation, Spare};
 pub use bytes::{Bytes, Limit, ParseBytesError};
 pub use ledger::{Entry, Ledger, OverBudget};

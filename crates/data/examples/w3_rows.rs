@@ -4,7 +4,7 @@
 //! options: 200,000 rows of 100 floats in memory, batches of 32, in the order map, shuffle, batch, prefetch; well over a million rows
 //! a second.
 //!
-//!     cargo run --release -p plimsoll-data --example w3_rows -- [--cols N] [--rows N] [--batch N] [--passes N] [--data FILE.npy] [--cache 1] [--limit MIB] [--buffer N]
+//!     cargo run --release -p plimsoll-data --example w3_rows -- [--cols N] [--rows N] [--batch N] [--passes N] [--data FILE.npy] [--limit MIB] [--buffer N]
 
 use plimsoll_budget::{Budget, Bytes, measure};
 use plimsoll_data::{AUTOTUNE, Dataset, Options};
@@ -18,13 +18,11 @@ struct Args {
     passes: u64,
     data: Option<String>,
     buffer: Option<u64>,
-    cache: bool,
     limit: u64,
 }
 
 fn args() -> Result<Args, String> {
-    let mut args =
-        Args { rows: 200_000, cols: 100, batch: 32, passes: 5, data: None, buffer: None, cache: false, limit: 64 };
+    let mut args = Args { rows: 200_000, cols: 100, batch: 32, passes: 5, data: None, buffer: None, limit: 64 };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         if word == "--json" {
@@ -38,7 +36,6 @@ fn args() -> Result<Args, String> {
             "--batch" => args.batch = number()?,
             "--passes" => args.passes = number()? as u64,
             "--buffer" => args.buffer = Some(number()? as u64),
-            "--cache" => args.cache = number()? > 0,
             "--limit" => args.limit = number()? as u64,
             "--data" => args.data = Some(value),
             _ => return Err(format!("unknown option {word}")),
@@ -63,7 +60,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(path) => Dataset::from_npy(path.as_str()),
         None => in_memory(&args)?,
     };
-    let source = if args.cache { source.cache() } else { source };
     let rows = source.cardinality()?.known().unwrap_or(0);
     let data = source
         .map_in_place("x", |x: &mut [f32]| x.iter_mut().for_each(|v| *v = *v * 2.0 - 1.0))

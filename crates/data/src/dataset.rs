@@ -2,6 +2,7 @@
 
 use crate::ahead::{Ahead, Lead};
 use crate::flow::{Flow, InOrder, Lookup, Measured, Open};
+use crate::trail::Key;
 use crate::{Cardinality, Error, Iter, Options, Spec};
 use plimsoll_budget::{Budget, Bytes};
 use std::sync::Arc;
@@ -112,7 +113,8 @@ impl Dataset {
 
     /// Goes on where [`Iter::save`] was called, in this process or another: no element is lost or repeated.
     ///
-    /// Where elements can be found by number this is a jump; else the elements before the position are made again and dropped.
+    /// Where elements can be found by number this is a jump, also behind a `filter`, `ignore_errors`, `unbatch` or `flat_map`; else
+    /// the elements before the position are made again and dropped.
     ///
     /// # Errors
     /// As [`Dataset::iter`], and when the position was saved by another pipeline.
@@ -123,7 +125,8 @@ impl Dataset {
     /// The memory with which a pass can work, one element at a time and without threads; `None` where elements have no fixed size, or
     /// where all of them are kept in memory, so that only running tells.
     ///
-    /// More makes it faster, up to some blocks of a few hundred kilobytes per thread (from files: a few megabytes).
+    /// More makes it faster, up to some blocks of a few hundred kilobytes per thread (from files: a few megabytes; rows of `.npy`,
+    /// `.npz` and IDX files: up to the size of the files, whose blocks stay in memory that nobody else needs).
     ///
     /// ```
     /// use plimsoll_budget::{Budget, Bytes};
@@ -263,6 +266,18 @@ pub(crate) trait Node: Send + Sync {
             // Elements are handed on; which of them comes last is the stage's own affair.
             Some(BatchSizes { most: sizes()?.into_iter().map(|s| s.most).max()?, last: None })
         })
+    }
+
+    /// How many elements of the input have been used when so many have been given, where arithmetic tells; asked of streams with
+    /// one input.
+    fn used(&self, given: u64) -> Option<u64> {
+        let _ = given;
+        None
+    }
+
+    /// Where the stage notes that, when arithmetic does not tell.
+    fn trail(&self) -> Option<Key> {
+        None
     }
 
     /// For `parallel`: the function that is applied to every element of the input.

@@ -9,6 +9,7 @@ use crate::column::Chunk;
 use crate::memory::Counted;
 use crate::pages;
 use crate::profile::{Clock, Profile};
+use crate::trail::Trails;
 use crate::{Error, Spec};
 use plimsoll_budget::Account;
 use std::sync::Arc;
@@ -19,11 +20,12 @@ pub(crate) struct Open {
     pub(crate) account: Account,
     pub(crate) threads: usize,
     pub(crate) profile: Profile,
+    pub(crate) trails: Trails,
 }
 
 impl Open {
     pub(crate) fn new(account: Account, threads: usize) -> Open {
-        Open { account, threads, profile: Profile::default() }
+        Open { account, threads, profile: Profile::default(), trails: Trails::default() }
     }
 
     /// How many elements to handle at a time, so that they fit in the nearer caches and in a part of what is left.
@@ -141,21 +143,30 @@ impl Flow {
         if let Some(skipped) = self.stage.skip(n)? {
             return Ok(skipped);
         }
-        let mut skipped = 0;
-        while skipped < n {
-            let want = (n - skipped).min(256) as usize;
-            let mut out = self.builder()?;
-            let result = self.fill(&mut out, want);
-            skipped += out.rows() as u64;
-            match result {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) if error.is_data() => skipped += 1,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(skipped)
+        let (account, spec) = (self.open.account.clone(), self.spec.clone());
+        pass_over(n, || Builder::new(&account, &spec), |out, want| self.fill(out, want))
     }
+}
+
+/// Makes up to `n` elements and drops them; an element that is an error counts as one.
+pub(crate) fn pass_over(
+    n: u64,
+    builder: impl Fn() -> Result<Builder<'static>, Error>,
+    mut fill: impl FnMut(&mut Builder<'_>, usize) -> Result<bool, Error>,
+) -> Result<u64, Error> {
+    let mut passed = 0;
+    while passed < n {
+        let mut out = builder()?;
+        let result = fill(&mut out, (n - passed).min(256) as usize);
+        passed += out.rows() as u64;
+        match result {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error) if error.is_data() => passed += 1,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(passed)
 }
 
 /// Goes through a lookup in order.

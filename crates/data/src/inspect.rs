@@ -413,6 +413,7 @@ pub fn write(data: &Dataset, to: impl AsRef<Path>, budget: &Budget) -> Result<u6
             let name = only_component(to, &data.spec()?)?;
             data.write_npy(&name, to, budget)
         }
+        FileFormat::Npz => data.write_npz(to, budget),
         FileFormat::Csv if compression(to) == Compression::None => data.write_csv(to, budget),
         #[cfg(feature = "parquet")]
         FileFormat::Parquet => data.write_parquet(to, budget),
@@ -420,7 +421,8 @@ pub fn write(data: &Dataset, to: impl AsRef<Path>, budget: &Budget) -> Result<u6
         FileFormat::Arrow => data.write_arrow(to, budget),
         FileFormat::TfRecord => data.write_tfrecords(to, compression(to), budget),
         other => {
-            let message = format!("{other} files are not written; .npy, .csv, .parquet, .arrow and .tfrecord are");
+            let message =
+                format!("{other} files are not written; .npy, .npz, .csv, .parquet, .arrow and .tfrecord are");
             Err(Error::in_file(to, message))
         }
     }
@@ -431,7 +433,7 @@ fn only_component(to: &Path, spec: &Arc<Spec>) -> Result<String, Error> {
         [one] => Ok(one.name.clone()),
         several => {
             let message = format!(
-                "a .npy file holds one component, but there are {}: {spec}; .parquet, .arrow and .tfrecord hold several",
+                "a .npy file holds one component, but there are {}: {spec}; .npz, .parquet, .arrow and .tfrecord hold several",
                 several.len()
             );
             Err(Error::in_file(to, message))

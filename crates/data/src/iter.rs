@@ -7,6 +7,7 @@ use crate::flow::{Flow, Open};
 use crate::pages::Reuse;
 use crate::permutation::mix;
 use crate::profile::Report;
+use crate::trail::Mark;
 use crate::{Error, Spec};
 use plimsoll_budget::Budget;
 use plimsoll_tensor::Shape;
@@ -51,6 +52,7 @@ impl Options {
 ///
 /// An error stands for one element; asking again goes on behind it.
 pub struct Iter {
+    node: Arc<dyn Node>,
     flow: Flow,
     spec: Arc<Spec>,
     epoch: u64,
@@ -68,15 +70,21 @@ pub struct Iter {
 
 impl Iter {
     pub(crate) fn open(node: Arc<dyn Node>, options: &Options) -> Result<Iter, Error> {
+        Iter::open_at(node, options, 0, &[])
+    }
+
+    fn open_at(node: Arc<dyn Node>, options: &Options, given: u64, marks: &[Mark]) -> Result<Iter, Error> {
         let account = options.budget.account(&options.account);
         let reuse = Reuse::new(&account);
         let open = Open::new(account, options.threads);
+        open.trails.begin(&node, given, marks);
         let description = describe(&*node);
         let digest = description.bytes().fold(mix(1), |digest, byte| mix(digest ^ byte as u64));
         let flow = open_flow(&node, &open, options.epoch)?;
         let spec = node.spec().clone();
         let block = open.block(&spec, 32 << 10);
         Ok(Iter {
+            node,
             flow,
             spec,
             epoch: options.epoch,
@@ -92,10 +100,10 @@ impl Iter {
     }
 
     pub(crate) fn resume(node: Arc<dyn Node>, position: &[u8], options: &Options) -> Result<Iter, Error> {
-        let Some((digest, epoch, given)) = decode(position) else {
+        let Some(Position { digest, epoch, given, marks }) = Position::decode(position) else {
             return Err(Error::pipeline("resume", "these bytes are not a position saved by `Iter::save`"));
         };
-        let mut iter = Iter::open(node, &options.clone().epoch(epoch))?;
+        let mut iter = Iter::open_at(node, &options.clone().epoch(epoch), given, &marks)?;
         if digest != iter.digest {
             let here = format!("{:016x}\n{}", iter.digest, iter.description);
             return Err(Error::OtherPipeline { saved: format!("{digest:016x}"), here });
@@ -127,8 +135,8 @@ impl Iter {
     /// # Ok::<(), plimsoll_data::Error>(())
     /// ```
     pub fn save(&self) -> Vec<u8> {
-        let words = [self.digest, self.epoch, self.given];
-        MAGIC.iter().copied().chain(words.iter().flat_map(|w| w.to_le_bytes())).collect()
+        let marks = self.flow.open.trails.marks(&self.node, self.given);
+        Position { digest: self.digest, epoch: self.epoch, given: self.given, marks }.encode()
     }
 
     /// What every element looks like.
@@ -267,12 +275,27 @@ impl Iterator for Iter {
 
 const MAGIC: [u8; 8] = *b"plimpos1";
 
-fn decode(position: &[u8]) -> Option<(u64, u64, u64)> {
-    let rest = position.strip_prefix(&MAGIC)?;
-    let words: Vec<u64> =
-        rest.chunks(8).map(|w| w.try_into().map(u64::from_le_bytes)).collect::<Result<_, _>>().ok()?;
-    match words[..] {
-        [digest, epoch, given] => Some((digest, epoch, given)),
-        _ => None,
+/// What is saved: which pipeline, which pass, how many elements were given; and the marks of stages that leave elements out.
+struct Position {
+    digest: u64,
+    epoch: u64,
+    given: u64,
+    marks: Vec<Mark>,
+}
+
+impl Position {
+    fn encode(&self) -> Vec<u8> {
+        let words = [self.digest, self.epoch, self.given];
+        let words = words.into_iter().chain(self.marks.iter().flat_map(|mark| [mark.given, mark.used]));
+        MAGIC.into_iter().chain(words.flat_map(u64::to_le_bytes)).collect()
+    }
+
+    fn decode(position: &[u8]) -> Option<Position> {
+        let (words, []) = position.strip_prefix(&MAGIC)?.as_chunks::<8>() else { return None };
+        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let [digest, epoch, given, ref marks @ ..] = words[..] else { return None };
+        let (marks, []) = marks.as_chunks::<2>() else { return None };
+        let marks = marks.iter().map(|[given, used]| Mark { given: *given, used: *used }).collect();
+        Some(Position { digest, epoch, given, marks })
     }
 }

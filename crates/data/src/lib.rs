@@ -48,6 +48,7 @@ mod profile;
 mod sources;
 mod spec;
 mod stages;
+mod trail;
 
 pub use column::{Element, Nest, Row};
 pub use dataset::{AUTOTUNE, BatchSizes, Calls, Dataset};

@@ -1,7 +1,7 @@
 //! Growing memory that is counted: every byte is reserved before it is allocated.
 
 use crate::Error;
-use crate::pages::{self, LARGE, Pages};
+use crate::pages::{LARGE, Pages};
 use plimsoll_budget::{Account, Bytes, Reservation};
 use plimsoll_tensor::Element;
 
@@ -57,11 +57,7 @@ impl<T: Copy> Counted<T> {
             *self = Counted { small: Vec::new(), held: account.reserve(Bytes::ZERO)?, large: Some((pages, len)) };
             return Ok(());
         }
-        let reserve = || account.reserve(Bytes::from(bytes));
-        let held = reserve().or_else(|_| {
-            pages::release(&account);
-            reserve()
-        })?;
+        let held = account.reserve(Bytes::from(bytes))?;
         let mut small = Vec::new();
         if small.try_reserve_exact(capacity).is_err() {
             let message = format!("the system has no memory for {}", Bytes::from(bytes));

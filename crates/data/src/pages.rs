@@ -5,9 +5,9 @@
 //! next use, reserved as before, and go when memory is needed for something else or the pipeline ends.
 
 use crate::Error;
-use plimsoll_budget::{Account, Bytes, Reservation};
+use plimsoll_budget::{Account, Bytes, Reservation, Spare};
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// What is smaller is the heap's.
 pub(crate) const LARGE: usize = 16 << 10;
@@ -30,58 +30,64 @@ unsafe impl Send for Pages {}
 // SAFETY: access goes through `&self` and `&mut self` of the owner.
 unsafe impl Sync for Pages {}
 
-/// The blocks of an account that wait, and how many pipelines of it are open.
+/// The blocks of an account that wait, for as long as a pipeline of it is open.
 struct Pool {
     account: Account,
-    open: usize,
-    waiting: Vec<Pages>,
+    waiting: Mutex<Vec<Pages>>,
 }
 
-static POOLS: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
+impl Pool {
+    fn waiting(&self) -> MutexGuard<'_, Vec<Pages>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
-fn pools() -> MutexGuard<'static, Vec<Pool>> {
+impl Spare for Pool {
+    fn bytes(&self) -> Bytes {
+        self.waiting().iter().map(|pages| Bytes::from(pages.bytes)).sum()
+    }
+
+    fn give_back(&self, bytes: Bytes) {
+        let mut given = 0;
+        while given < bytes.0 {
+            let Some(pages) = self.waiting().pop() else { return };
+            given += pages.bytes as u64;
+            pages.unmap();
+        }
+    }
+}
+
+static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
+
+fn pools() -> MutexGuard<'static, Vec<Weak<Pool>>> {
     POOLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The pool of an account, where a pipeline of it is open.
+fn pool(account: &Account) -> Option<Arc<Pool>> {
+    let open: Vec<Arc<Pool>> = pools().iter().filter_map(Weak::upgrade).collect();
+    open.into_iter().find(|pool| pool.account == *account)
+}
+
 /// While it is there, blocks of an account wait for their next use.
-pub(crate) struct Reuse(Account);
+pub(crate) struct Reuse(#[expect(dead_code, reason = "held, not read")] Arc<Pool>);
 
 impl Reuse {
     pub(crate) fn new(account: &Account) -> Reuse {
-        let mut pools = pools();
-        match pools.iter_mut().find(|pool| pool.account == *account) {
-            Some(pool) => pool.open += 1,
-            None => pools.push(Pool { account: account.clone(), open: 1, waiting: Vec::new() }),
-        }
-        Reuse(account.clone())
+        Reuse(pool(account).unwrap_or_else(|| {
+            let pool = Arc::new(Pool { account: account.clone(), waiting: Mutex::default() });
+            account.budget().lend(&pool);
+            let mut pools = pools();
+            pools.retain(|known| known.strong_count() > 0);
+            pools.push(Arc::downgrade(&pool));
+            pool
+        }))
     }
 }
 
-impl Drop for Reuse {
-    fn drop(&mut self) {
-        let mut pools = pools();
-        let Some(at) = pools.iter().position(|pool| pool.account == self.0) else { return };
-        pools[at].open -= 1;
-        if pools[at].open == 0 {
-            let pool = pools.swap_remove(at);
-            drop(pools);
-            pool.waiting.into_iter().for_each(Pages::unmap);
-        }
-    }
-}
-
-/// What an account may still take: what is left in the budget, and what waits.
+/// What a pipeline may still take: what is left in the budget, and what is held there only because nobody needed it.
 pub(crate) fn left(account: &Account) -> u64 {
-    let Some(left) = account.budget().left() else { return u64::MAX };
-    let waiting = |pool: &Pool| pool.waiting.iter().map(|pages| pages.bytes as u64).sum::<u64>();
-    left.0 + pools().iter().find(|pool| pool.account == *account).map_or(0, waiting)
-}
-
-/// Gives back what waits in the budget of an account.
-pub(crate) fn release(account: &Account) {
-    let mut all = Vec::new();
-    pools().iter_mut().filter(|p| p.account.is_beside(account)).for_each(|pool| all.append(&mut pool.waiting));
-    all.into_iter().for_each(Pages::unmap);
+    account.budget().available().map_or(u64::MAX, |left| left.0)
 }
 
 impl Pages {
@@ -91,24 +97,18 @@ impl Pages {
         if let Some(pages) = Pages::waiting(account, bytes) {
             return Ok(pages);
         }
-        let held = account.reserve(Bytes::from(bytes)).or_else(|_| {
-            release(account);
-            account.reserve(Bytes::from(bytes))
-        })?;
-        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
-        let start = if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) };
-        Ok(Pages { start: start.ok_or_else(|| refused(account, bytes))?, bytes, held: Some(held) })
+        let held = account.reserve(Bytes::from(bytes))?;
+        Ok(Pages { start: map(bytes, 0).ok_or_else(|| refused(account, bytes))?, bytes, held: Some(held) })
     }
 
     /// The smallest block that waits and is not much too large.
     fn waiting(account: &Account, bytes: usize) -> Option<Pages> {
-        let mut pools = pools();
-        let waiting = &mut pools.iter_mut().find(|pool| pool.account == *account)?.waiting;
+        let pool = pool(account)?;
+        let mut waiting = pool.waiting();
         let fits = |(_, pages): &(usize, &Pages)| pages.bytes >= bytes && pages.bytes / 2 <= bytes;
-        let (at, _) = waiting.iter().enumerate().filter(fits).min_by_key(|(_, pages)| pages.bytes)?;
-        Some(waiting.swap_remove(at))
+        // Of equals the last that came, which may still be in a cache.
+        let (at, _) = waiting.iter().enumerate().rev().filter(fits).min_by_key(|(_, pages)| pages.bytes)?;
+        Some(waiting.remove(at))
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -135,13 +135,83 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         let Some(account) = self.held.as_ref().map(Reservation::account) else { return };
-        let mut pools = pools();
-        if let Some(pool) = pools.iter_mut().find(|p| p.account == *account && p.waiting.len() < MOST) {
-            pool.waiting.push(Pages { start: self.start, bytes: self.bytes, held: self.held.take() });
-            return;
+        if let Some(pool) = pool(account) {
+            let mut waiting = pool.waiting();
+            if waiting.len() < MOST {
+                waiting.push(Pages { start: self.start, bytes: self.bytes, held: self.held.take() });
+                return;
+            }
         }
-        drop(pools);
         self.give_back();
+    }
+}
+
+/// Maps so many bytes of anonymous memory, with these flags besides.
+fn map(bytes: usize, flags: libc::c_int) -> Option<NonNull<u8>> {
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind | flags, -1, 0) };
+    if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
+}
+
+/// Addresses for memory that is taken and given back piece by piece. Who uses a piece has reserved it.
+pub(crate) struct Addresses {
+    mapped: NonNull<u8>,
+    mapped_bytes: usize,
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: mere addresses; what happens at them is up to who uses them.
+unsafe impl Send for Addresses {}
+// SAFETY: as above.
+unsafe impl Sync for Addresses {}
+
+/// The size of the pages in which large memory is found faster.
+pub(crate) const HUGE: usize = 2 << 20;
+
+impl Addresses {
+    /// So many bytes of addresses, of which pieces of `piece` bytes will be taken; `None` when the system has none.
+    pub(crate) fn new(bytes: usize, piece: usize) -> Option<Addresses> {
+        let mapped_bytes = bytes.checked_add(HUGE)?.checked_next_multiple_of(PAGE)?;
+        let mapped = map(mapped_bytes, libc::MAP_NORESERVE)?;
+        let offset = mapped.as_ptr().align_offset(HUGE);
+        // SAFETY: at most `HUGE` behind the beginning, and so many more were mapped.
+        let start = unsafe { mapped.add(offset) };
+        // A huge page is there as a whole, so only pieces that are whole ones may consist of them.
+        #[cfg(target_os = "linux")]
+        let advice = if piece.is_multiple_of(HUGE) { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+        // SAFETY: advice on our own mapping. Without it, it is only slower.
+        #[cfg(target_os = "linux")]
+        unsafe {
+            libc::madvise(start.as_ptr().cast(), bytes, advice)
+        };
+        Some(Addresses { mapped, mapped_bytes, start, bytes })
+    }
+
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Gives the memory of a piece back to the system.
+    ///
+    /// # Safety
+    /// The piece begins at a page, and nobody refers to what is in it.
+    pub(crate) unsafe fn give_back(&self, piece: std::ops::Range<usize>) {
+        debug_assert!(piece.end <= self.bytes);
+        // SAFETY: inside the mapping, and nobody's, as the caller says.
+        unsafe { libc::madvise(self.start.add(piece.start).as_ptr().cast(), piece.len(), libc::MADV_DONTNEED) };
+    }
+}
+
+impl Drop for Addresses {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and its owner goes.
+        unsafe { libc::munmap(self.mapped.as_ptr().cast(), self.mapped_bytes) };
     }
 }
 

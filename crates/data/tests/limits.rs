@@ -78,7 +78,8 @@ fn twenty(path: &Path) {
     let mut cells = vec![1u64; 400];
     seen.fill(0);
     cells.fill(0);
-    let (before, margin) = (measure::usage().unwrap().peak, 1 << 20);
+    // The pipeline fills its budget with blocks of the file; beside it come the pages of its code, 1.7 MiB without optimisation.
+    let (before, margin) = (measure::usage().unwrap().peak, 2 << 20);
     let budget = Budget::new(Bytes(LIMIT - before.0 - margin));
     let data = Dataset::from_npy(path)
         .map_in_place("x", |x: &mut [f32]| x.iter_mut().for_each(|v| *v = *v * 2.0 - 1.0))
@@ -163,6 +164,20 @@ fn chain(number: usize, folder: &Path) -> Dataset {
         0 => rows.shuffle(None, 5).batch(7).prefetch(AUTOTUNE),
         1 => rows.shuffle(50, 5).repeat(3).batch(5).prefetch(AUTOTUNE),
         2 => rows.filter(|r| Ok(r.get::<f32>("x")?[0] % 3.0 != 1.0)).shuffle(40, 9).batch(3).prefetch(AUTOTUNE),
+        3 => {
+            let all = rows.clone();
+            Dataset::range(0, 5, 1)
+                .interleave(rows.spec().unwrap().components().to_vec(), 3, 2, true, move |row| {
+                    Ok(all.shard(5, row.get::<i64>("value")?[0] as u64))
+                })
+                .map([plimsoll_data::Component::ragged("x", plimsoll_tensor::DType::F32, &[None])], |row, out| {
+                    let v = row.get::<f32>("x")?[0];
+                    out.set("x", &[v as usize % 3 + 1], &vec![v; v as usize % 3 + 1])
+                })
+                .parallel(plimsoll_data::Calls::Fixed(2))
+                .filter(|r| Ok(r.get::<f32>("x")?[0] % 4.0 != 2.0))
+                .padded_batch(3, plimsoll_data::Padding::default())
+        }
         _ => rows.shard(2, 1).shuffle_on_disk(std::env::temp_dir(), 4).window(4, 3, 1, false).prefetch(AUTOTUNE),
     }
 }
@@ -200,7 +215,7 @@ fn killed_at_two_hundred_places_the_sequence_is_unbroken() {
         .unwrap();
     let mut kills = 0;
     let mut state = 12345u64;
-    for number in 0..4 {
+    for number in 0..5 {
         let expected: Vec<String> = chain(number, &folder)
             .iter(&Budget::unlimited())
             .unwrap()

@@ -49,7 +49,7 @@ pub struct Convert {
     /// The files to read.
     #[arg(required = true, num_args = 1..)]
     files: Vec<PathBuf>,
-    /// The file to write: .npy, .csv, .parquet, .arrow, .feather or .tfrecord.
+    /// The file to write: .npy, .npz, .csv, .parquet, .arrow, .feather or .tfrecord.
     output: PathBuf,
     /// Memory for reading, at most.
     #[arg(long, value_name = "BYTES", default_value = "64MiB")]

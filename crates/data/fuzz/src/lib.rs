@@ -4,7 +4,9 @@
 //!     cargo +nightly fuzz run npy
 
 use plimsoll_budget::{Budget, Bytes};
-use plimsoll_data::{Component, Compression, Csv, Dataset, Images, Kind};
+#[cfg(feature = "images")]
+use plimsoll_data::Images;
+use plimsoll_data::{Component, Compression, Csv, Dataset, Kind};
 use plimsoll_tensor::DType;
 use std::path::{Path, PathBuf};
 
@@ -43,16 +45,19 @@ pub const FORMATS: &[Format] = &[
             Dataset::from_strings("record", [record]).parse_example("record", features())
         },
     },
+    #[cfg(feature = "parquet")]
     Format {
         name: "parquet",
         seeds: &["arrow_snappy.parquet", "arrow_none.parquet", "arrow_zstd.parquet", "pandas.parquet"],
         open: |p| Dataset::from_parquet(p, None),
     },
+    #[cfg(feature = "parquet")]
     Format {
         name: "arrow",
         seeds: &["uncompressed.arrow", "lz4.arrow", "zstd.arrow"],
         open: |p| Dataset::from_arrow(p, None),
     },
+    #[cfg(feature = "images")]
     Format {
         name: "image",
         seeds: &["images/cats/0.png", "images/dogs/1.jpg"],

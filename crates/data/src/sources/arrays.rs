@@ -206,24 +206,29 @@ fn copy_rows(from: &[u8], size: usize, at: &[u64], to: &mut [u8]) {
         return;
     }
     for (i, (row, to)) in at.iter().zip(to.chunks_exact_mut(size)).enumerate() {
-        if let Some(ahead) = at.get(i + 4) {
-            fetch(&from[*ahead as usize * size..][..size]);
+        if let Some(ahead) = at.get(i + AHEAD) {
+            fetch(from.as_ptr().wrapping_add(*ahead as usize * size), size);
         }
         let start = *row as usize * size;
         to.copy_from_slice(&from[start..start + size]);
     }
 }
 
+/// How many rows ahead to ask for one.
+pub(super) const AHEAD: usize = 4;
+
 /// Asks for memory that will be read soon. A permuted order is one that the processor cannot foresee.
 #[inline(always)]
-fn fetch(bytes: &[u8]) {
+pub(super) fn fetch(start: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in bytes.chunks(64).take(16) {
-        // SAFETY: prefetching reads nothing, and the address lies in a slice.
-        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.as_ptr().cast()) };
+    for line in (0..bytes.min(16 * 64)).step_by(64) {
+        // SAFETY: prefetching reads nothing, so that the address does not matter.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(start.wrapping_add(line).cast())
+        };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = bytes;
+    let _ = (start, bytes);
 }
 
 struct Range {

@@ -218,6 +218,7 @@ fn write(component: &Component, feature: Feature<'_>, out: &mut Writer<'_, '_>) 
     let name = &component.name;
     match number {
         1 => {
+            let _held = out.reserve((n * size_of::<&[u8]>()) as u64)?;
             let mut all = Vec::with_capacity(n);
             strings(list, |s| {
                 all.push(s);

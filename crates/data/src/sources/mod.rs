@@ -1,6 +1,7 @@
 //! Where elements come from: one file per format.
 
 mod arrays;
+mod blocks;
 mod bytes;
 #[cfg(feature = "parquet")]
 mod columnar;

@@ -2,12 +2,13 @@
 
 use super::files::{Files, Readable};
 use super::numbers::{Encoding, Raw};
-use super::rows::{Segment, Series, dataset};
+use super::rows::{Segment, Series, append, dataset};
 use crate::builder::Builder;
 use crate::dataset::Node;
 use crate::flow::{Open, Stage};
 use crate::guard::{brief, caught};
-use crate::{Cardinality, Component, Dataset, Error, Kind, Place, Spec};
+use crate::memory::Counted;
+use crate::{Cardinality, Component, Dataset, Error, Place, Spec};
 use npyz::{DType, Endianness, NpyHeader, Order, TypeChar};
 use plimsoll_tensor::{MAX_RANK, Shape};
 use std::io::Read;
@@ -17,7 +18,8 @@ use std::sync::Arc;
 impl Dataset {
     /// The rows of `.npy` files, one file after another, as a component `x`.
     ///
-    /// Rows are read at their places: the files may be of any size. Types that we do not have become the next wider one (`u16` becomes `i32`,
+    /// Rows are read at their places: the files may be of any size. Under a memory limit, blocks of the files stay in memory from their
+    /// first use on, as far as it is left over, and give way when anything else needs it. Types that we do not have become the next wider one (`u16` becomes `i32`,
     /// `u32` becomes `i64`), byte order is turned where necessary.
     pub fn from_npy(files: impl Into<Files>) -> Dataset {
         Dataset::from_npy_named([("x", files.into())])
@@ -306,7 +308,7 @@ impl Node for Compressed {
             streams.push(self.unpack(column)?);
         }
         let (path, columns) = (self.path.clone(), self.columns.clone());
-        Ok(Box::new(CompressedStage { path, columns, streams, rows: self.rows, next: 0, raw: Vec::new(), _held: held }))
+        Ok(Box::new(CompressedStage { path, columns, streams, rows: self.rows, next: 0, _held: held }))
     }
 }
 
@@ -389,7 +391,6 @@ struct CompressedStage {
     streams: Vec<Unpacker>,
     rows: u64,
     next: u64,
-    raw: Vec<u8>,
     _held: plimsoll_budget::Reservation,
 }
 
@@ -412,29 +413,12 @@ impl Stage for CompressedStage {
                 self.streams[i].read_exact(to).map_err(fail).inspect_err(|_| *next = rows)?;
                 continue;
             }
-            let _held = out.account().reserve((row * n).into())?;
-            self.raw.resize(row * n, 0);
-            self.streams[i].read_exact(&mut self.raw).map_err(fail).inspect_err(|_| *next = rows)?;
-            match column.encoding.kind() {
-                Kind::Number(_) => {
-                    let to = out.columns[i].add(&shape, n)?;
-                    let decoded = column.encoding.decode(&self.raw, to);
-                    decoded.map_err(|(_, message)| Error::data(place.clone(), message))?;
-                }
-                Kind::Bytes => {
-                    let width = column.encoding.size();
-                    let mut string = Vec::new();
-                    for r in 0..n {
-                        let mut strings = Vec::with_capacity(shape.elements());
-                        for v in 0..shape.elements() {
-                            let from = r * row + v * width;
-                            column.encoding.string(&self.raw[from..from + width], &mut string)?;
-                            strings.push(string.clone());
-                        }
-                        out.columns[i].add_strings(&shape, strings.iter().map(|s| &s[..]))?;
-                    }
-                }
-            }
+            let account = out.account().clone();
+            let mut raw = Counted::<u8>::new(&account)?;
+            let raw = raw.grow(row * n, 0)?;
+            self.streams[i].read_exact(raw).map_err(fail).inspect_err(|_| *next = rows)?;
+            let place = |row: usize| Place::Row(self.path.clone(), *next + row as u64);
+            append(column.encoding, &shape, raw, n, &account, &mut out.columns[i], place)?;
         }
         self.next += n as u64;
         out.commit_rows(n);

@@ -1,14 +1,16 @@
 //! Rows of one size in files: what `.npy`, uncompressed `.npz` and IDX files have in common once their headers are read.
 
+use super::blocks::Blocks;
 use super::files::{Readable, Scatter};
 use super::numbers::Encoding;
-use crate::builder::Builder;
+use crate::builder::{Builder, ColumnBuilder};
 use crate::dataset::Node;
 use crate::flow::{Lookup, Open, Stage};
 use crate::memory::Counted;
 use crate::{Cardinality, Component, Dataset, Error, Kind, Place, Spec};
+use plimsoll_budget::Account;
 use plimsoll_tensor::Shape;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Rows one after another in a file, from a place on.
 pub(crate) struct Segment {
@@ -49,7 +51,8 @@ pub(crate) fn dataset(what: &str, words: String, series: Vec<Series>) -> Result<
     let spec = Spec::new(series.iter().map(|s| Component::new(&s.name, s.encoding.kind(), &s.dims)))?;
     let columns = series.into_iter().map(Column::new).collect();
     let describe = format!("{what}: {words}, {len} rows {spec}");
-    Ok(Dataset::new(Rows { spec: Arc::new(spec), len, describe, columns: Arc::new(columns) }))
+    let (spec, columns, blocks) = (Arc::new(spec), Arc::new(columns), Mutex::default());
+    Ok(Dataset::new(Rows { spec, len, describe, columns, blocks }))
 }
 
 struct Rows {
@@ -57,6 +60,24 @@ struct Rows {
     len: u64,
     describe: String,
     columns: Arc<Vec<Column>>,
+    /// What of each column is kept in memory from pass to pass.
+    blocks: Mutex<Arc<Kept>>,
+}
+
+/// The blocks of each column, where there are any.
+type Kept = Vec<Option<Arc<Blocks>>>;
+
+impl Rows {
+    /// The blocks kept in the budget of an account: those of earlier passes, or new ones.
+    fn blocks(&self, account: &Account) -> Arc<Kept> {
+        let mut kept = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        if !kept.iter().flatten().any(|blocks| blocks.belong_to(account)) {
+            // Passes under another budget may still go on with the old ones.
+            *kept = Arc::new(self.columns.iter().map(|column| Blocks::new(column.bytes(), account)).collect());
+        }
+        kept.iter().flatten().for_each(|blocks| blocks.begin());
+        kept.clone()
+    }
 }
 
 impl Node for Rows {
@@ -76,8 +97,15 @@ impl Node for Rows {
         true
     }
 
-    fn lookup(&self, _open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
-        Ok(Some(Arc::new(RowsLookup { len: self.len, columns: self.columns.clone() })))
+    fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
+        let (columns, blocks) = (self.columns.clone(), self.blocks(&open.account));
+        Ok(Some(Arc::new(RowsLookup { len: self.len, columns, blocks })))
+    }
+
+    fn own_bytes(&self) -> Option<u64> {
+        // As everybody, the raw form of an element, and a list of places.
+        let raw = self.columns.iter().map(|c| if c.encoding.is_plain() { 0 } else { c.size as u64 }).max()?;
+        self.largest()?.checked_mul(3)?.checked_add(raw)?.checked_add(8 + size_of::<(u64, u32)>() as u64)
     }
 
     fn stage(&self, _open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
@@ -107,22 +135,48 @@ impl Column {
         Column { encoding: series.encoding, shape, size, segments: series.segments, ends }
     }
 
-    /// Reads the rows of these numbers to `out`, the places in each file in ascending order.
-    fn read(&self, at: &[u64], account: &plimsoll_budget::Account, out: &mut [u8]) -> Result<(), Error> {
+    /// The bytes of all rows.
+    fn bytes(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0) * self.size as u64
+    }
+
+    /// The segment of a row, and the number of the segment's first row.
+    fn segment(&self, row: u64) -> (&Segment, u64) {
+        let s = self.ends.partition_point(|end| *end <= row);
+        (&self.segments[s], self.ends[s] - self.segments[s].rows)
+    }
+
+    /// Reads the rows of these numbers to `out`: from blocks that are in memory, the others from the files.
+    fn read(&self, at: &[u64], blocks: Option<&Blocks>, account: &Account, out: &mut [u8]) -> Result<(), Error> {
         if self.size == 0 {
             return Ok(());
         }
-        let mut wanted: Vec<(u64, u32)> = at.iter().enumerate().map(|(row, i)| (*i, row as u32)).collect();
+        let all = at.iter().zip(0..).map(|(row, place)| (*row, place));
+        let Some(blocks) = blocks else {
+            return self.read_scattered(&mut Counted::collect(account, at.len(), all)?, account, out);
+        };
+        blocks.fetch(at, self.size, self.bytes(), |offset, memory| self.read_stretch(offset, memory));
+        // As long as it can become: while rows are copied nothing is reserved.
+        let mut missing = Counted::<(u64, u32)>::new(account)?;
+        let missing = missing.grow(at.len(), (0, 0))?;
+        let mut n = 0;
+        blocks.copy(at, self.size, out, |row, place| {
+            missing[n] = (row, place as u32);
+            n += 1;
+        });
+        self.read_scattered(&mut missing[..n], account, out)
+    }
+
+    /// Reads rows to their places in `out`, those of each file in ascending order.
+    fn read_scattered(&self, wanted: &mut [(u64, u32)], account: &Account, out: &mut [u8]) -> Result<(), Error> {
         wanted.sort_unstable();
-        let mut rest = &mut wanted[..];
+        let mut rest = wanted;
         while let Some((first, _)) = rest.first() {
-            let s = self.ends.partition_point(|end| end <= first);
-            let start = if s == 0 { 0 } else { self.ends[s - 1] };
-            let n = rest.partition_point(|(i, _)| *i < self.ends[s]);
+            let (segment, start) = self.segment(*first);
+            let n = rest.partition_point(|(row, _)| *row < start + segment.rows);
             let (these, others) = rest.split_at_mut(n);
-            let segment = &self.segments[s];
-            for (i, _) in these.iter_mut() {
-                *i = segment.start + (*i - start) * self.size as u64;
+            for (row, _) in these.iter_mut() {
+                *row = segment.start + (*row - start) * self.size as u64;
             }
             Scatter { file: &segment.file, size: self.size, account }.read(these, out)?;
             rest = others;
@@ -130,16 +184,59 @@ impl Column {
         Ok(())
     }
 
-    fn place(&self, number: u64) -> Place {
-        let s = self.ends.partition_point(|end| *end <= number);
-        let start = if s == 0 { 0 } else { self.ends[s - 1] };
-        Place::Row(self.segments[s].file.path.clone(), number - start)
+    /// Reads the bytes from an offset on, counted over the rows of all files.
+    fn read_stretch(&self, mut offset: u64, mut memory: &mut [u8]) -> Result<(), Error> {
+        while !memory.is_empty() {
+            let (segment, start) = self.segment(offset / self.size as u64);
+            let within = offset - start * self.size as u64;
+            let n = memory.len().min(usize::try_from(segment.rows * self.size as u64 - within).unwrap_or(usize::MAX));
+            let (now, rest) = memory.split_at_mut(n);
+            segment.file.read(segment.start + within, now)?;
+            (memory, offset) = (rest, offset + n as u64);
+        }
+        Ok(())
     }
+
+    fn place(&self, number: u64) -> Place {
+        let (segment, start) = self.segment(number);
+        Place::Row(segment.file.path.clone(), number - start)
+    }
+}
+
+/// Appends `n` rows that are not in memory as they are in the file; `place` says where a bad one is.
+pub(crate) fn append(
+    encoding: Encoding,
+    shape: &Shape,
+    raw: &[u8],
+    n: usize,
+    account: &Account,
+    to: &mut ColumnBuilder<'_>,
+    place: impl Fn(usize) -> Place,
+) -> Result<(), Error> {
+    let values = shape.elements();
+    if let Kind::Number(_) = encoding.kind() {
+        let decoded = encoding.decode(raw, to.add(shape, n)?);
+        return decoded.map_err(|(bad, message)| Error::data(place(bad / values.max(1)), message));
+    }
+    // The strings of a row, at most twice as long as they may become by doubling.
+    let (width, size) = (encoding.size(), encoding.size() * values);
+    let _held = account.reserve((2 * size + values * size_of::<Vec<u8>>()).into())?;
+    let mut strings = vec![Vec::new(); values];
+    for row in 0..n {
+        let raw = &raw[row * size..(row + 1) * size];
+        for (v, string) in strings.iter_mut().enumerate() {
+            let result = encoding.string(&raw[v * width..(v + 1) * width], string);
+            result.map_err(|e| Error::data(place(row), e.to_string()))?;
+        }
+        to.add_strings(shape, strings.iter().map(|s| &s[..]))?;
+    }
+    Ok(())
 }
 
 struct RowsLookup {
     len: u64,
     columns: Arc<Vec<Column>>,
+    blocks: Arc<Kept>,
 }
 
 impl Lookup for RowsLookup {
@@ -149,39 +246,28 @@ impl Lookup for RowsLookup {
 
     fn gather(&self, _epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
         let account = out.account().clone();
-        for (column, to) in self.columns.iter().zip(&mut out.columns) {
+        for ((column, blocks), to) in self.columns.iter().zip(&*self.blocks).zip(&mut out.columns) {
+            let blocks = blocks.as_deref();
             if column.encoding.is_plain() {
-                column.read(at, &account, to.add(&column.shape, at.len())?)?;
+                column.read(at, blocks, &account, to.add(&column.shape, at.len())?)?;
                 continue;
             }
             let mut raw = Counted::<u8>::new(&account)?;
             let raw = raw.grow(column.size * at.len(), 0)?;
-            column.read(at, &account, raw)?;
-            if let Kind::Number(_) = column.encoding.kind() {
-                let values = column.shape.elements().max(1);
-                column
-                    .encoding
-                    .decode(raw, to.add(&column.shape, at.len())?)
-                    .map_err(|(bad, message)| Error::data(column.place(at[bad / values]), message))?;
-                continue;
-            }
-            let (mut string, width) = (Vec::new(), column.encoding.size());
-            for (i, number) in at.iter().enumerate() {
-                let row = &raw[i * column.size..(i + 1) * column.size];
-                let mut strings = Vec::with_capacity(column.shape.elements());
-                for v in 0..column.shape.elements() {
-                    let result = column.encoding.string(&row[v * width..(v + 1) * width], &mut string);
-                    result.map_err(|e| Error::data(column.place(*number), e.to_string()))?;
-                    strings.push(string.clone());
-                }
-                to.add_strings(&column.shape, strings.iter().map(|s| &s[..]))?;
-            }
+            column.read(at, blocks, &account, raw)?;
+            append(column.encoding, &column.shape, raw, at.len(), &account, to, |row| column.place(at[row]))?;
         }
         out.commit_rows(at.len());
         Ok(())
     }
 
     fn preferred_bytes(&self) -> usize {
+        let has_all = |(column, blocks): (&Column, &Option<Arc<Blocks>>)| {
+            blocks.as_ref().is_some_and(|blocks| blocks.has_all(column.bytes()))
+        };
+        if self.columns.iter().zip(&*self.blocks).all(has_all) {
+            return 256 << 10;
+        }
         // Where requests are dear, many at a time: they are made in the order of places, and more neighbours meet in one.
         let slow = self.columns.iter().flat_map(|c| &c.segments).any(|s| s.file.is_slow());
         if slow { 8 << 20 } else { 512 << 10 }

@@ -85,7 +85,7 @@ impl Dataset {
         }
         let account = budget.account(what);
         // What the encoders hold, and the rows at hand in two forms.
-        let room = (budget.left().unwrap_or(Bytes::MAX).0 / 8).clamp(16 << 10, 16 << 20);
+        let room = (budget.available().unwrap_or(Bytes::MAX).0 / 8).clamp(16 << 10, 16 << 20);
         let _held = account.reserve(Bytes(room))?;
         let block = room as usize / 4;
         let mut iter = self.iter(budget)?;

@@ -1,11 +1,13 @@
-//! Writing elements to `.npy` and CSV files. TFRecord files are written in `tfrecord.rs`, Parquet and Arrow files in `table.rs`.
+//! Writing elements to `.npy`, `.npz` and CSV files. TFRecord files are written in `tfrecord.rs`, Parquet and Arrow files in `table.rs`.
 
-use crate::{Dataset, Error, Kind};
+use crate::stages::nameless;
+use crate::{Component, Dataset, Error, Kind};
 use plimsoll_budget::Budget;
 use plimsoll_tensor::DType;
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use zip::CompressionMethod;
 
 impl Dataset {
     /// Writes one component of every element to a `.npy` file, the elements along the first axis, and says how many there were.
@@ -28,18 +30,87 @@ impl Dataset {
     /// When the component is not of numbers of one shape, the elements cannot be made, or the file cannot be written.
     pub fn write_npy(&self, name: &str, path: impl AsRef<Path>, budget: &Budget) -> Result<u64, Error> {
         let spec = self.spec()?;
-        let component = spec.components()[spec.expect("write_npy", name)?].clone();
-        let refused = || {
-            let message = format!("component {component} is not of numbers of one shape that NumPy has a type for");
-            Error::pipeline("write_npy", message)
-        };
-        let (Kind::Number(dtype), Some(shape)) = (component.kind, component.shape()) else { return Err(refused()) };
-        descr(dtype).ok_or_else(refused)?;
-        let mut file = NpyWriter::create(path, dtype, shape.dims())?;
+        let (dtype, dims) = array_of("write_npy", &spec.components()[spec.expect("write_npy", name)?])?;
+        let mut file = NpyWriter::create(path, dtype, &dims)?;
         for element in self.iter(budget)? {
             file.put(element?.row().bytes(name)?)?;
         }
         file.finish()
+    }
+
+    /// Writes every component to an array in a `.npz` archive, as `np.savez` does, and says how many elements there were.
+    ///
+    /// The elements are made once: the arrays grow side by side in files without names in the folder of the archive, and are put
+    /// together at the end.
+    ///
+    /// ```
+    /// use plimsoll_budget::Budget;
+    /// use plimsoll_data::Dataset;
+    /// let path = std::env::temp_dir().join(format!("plimsoll-doc-{}.npz", std::process::id()));
+    /// let budget = Budget::unlimited();
+    /// assert_eq!(Dataset::range(0, 10, 1).enumerate("number", 5).write_npz(&path, &budget)?, 10);
+    /// let back = Dataset::from_npz(&path);
+    /// assert_eq!(back.spec()?.to_string(), "{number: i64[], value: i64[]}");
+    /// assert_eq!(back.iter(&budget)?.last().unwrap()?.get::<i64>("number")?, [14]);
+    /// # std::fs::remove_file(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a component is not of numbers of one shape, the elements cannot be made, or the file cannot be written.
+    pub fn write_npz(&self, path: impl AsRef<Path>, budget: &Budget) -> Result<u64, Error> {
+        self.write_archive(path.as_ref(), CompressionMethod::Stored, budget)
+    }
+
+    /// As [`Dataset::write_npz`], compressed as `np.savez_compressed` does. Rows of such arrays cannot be read at their places.
+    ///
+    /// # Errors
+    /// As [`Dataset::write_npz`].
+    pub fn write_npz_compressed(&self, path: impl AsRef<Path>, budget: &Budget) -> Result<u64, Error> {
+        self.write_archive(path.as_ref(), CompressionMethod::Deflated, budget)
+    }
+
+    fn write_archive(&self, path: &Path, method: CompressionMethod, budget: &Budget) -> Result<u64, Error> {
+        const BUFFER: usize = 64 << 10;
+        let what = "write_npz";
+        let (spec, failed) = (self.spec()?, |e: std::io::Error| Error::io(path, e));
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // A buffer for every array, and those of the archive with its compressor.
+        let n_buffers = spec.components().len() as u64 + 8;
+        let _held = budget.account(what).reserve((n_buffers * BUFFER as u64).into())?;
+        let mut arrays = Vec::new();
+        for component in spec.components() {
+            let mut array = BufWriter::with_capacity(BUFFER, nameless(folder)?);
+            let (dtype, dims) = array_of(what, component)?;
+            let descr = descr(dtype).expect("asked just now");
+            array.write_all(&header(descr, &dims, 0)).map_err(failed)?;
+            arrays.push((array, descr, dims));
+        }
+        let mut rows = 0;
+        for element in self.iter(budget)? {
+            let element = element?;
+            for (component, (array, ..)) in spec.components().iter().zip(&mut arrays) {
+                array.write_all(element.row().bytes(&component.name)?).map_err(failed)?;
+            }
+            rows += 1;
+        }
+        let bad = |e: zip::result::ZipError| Error::in_file(path, format!("cannot be written: {e}"));
+        let mut archive = zip::ZipWriter::new(NewFile::create(path)?);
+        for (component, (mut array, descr, dims)) in spec.components().iter().zip(arrays) {
+            array.seek(SeekFrom::Start(0)).map_err(failed)?;
+            array.write_all(&header(descr, &dims, rows)).map_err(failed)?;
+            let bytes = array.seek(SeekFrom::End(0)).map_err(failed)?;
+            array.seek(SeekFrom::Start(0)).map_err(failed)?;
+            // A time would make two archives of the same data differ.
+            let options = zip::write::SimpleFileOptions::default()
+                .compression_method(method)
+                .last_modified_time(zip::DateTime::default())
+                .large_file(bytes >= u32::MAX as u64);
+            archive.start_file(format!("{}.npy", component.name), options).map_err(bad)?;
+            std::io::copy(array.get_mut(), &mut archive).map_err(failed)?;
+        }
+        archive.finish().map_err(bad)?.finish(b"")?;
+        Ok(rows)
     }
 
     /// Writes every element to a CSV file with a header, and says how many there were. All components must be scalars.
@@ -101,6 +172,29 @@ fn quoted(field: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Type and sizes of a component's elements, if NumPy can have arrays of them.
+fn array_of(what: &str, component: &Component) -> Result<(DType, Vec<usize>), Error> {
+    match (component.kind, component.shape()) {
+        (Kind::Number(dtype), Some(shape)) if descr(dtype).is_some() => Ok((dtype, shape.dims().to_vec())),
+        _ => {
+            let message = format!("component {component} is not of numbers of one shape that NumPy has a type for");
+            Err(Error::pipeline(what, message))
+        }
+    }
+}
+
+/// The header of a `.npy` file: always of one length, so that the number of rows can be put in at the end.
+fn header(descr: &str, dims: &[usize], rows: u64) -> Vec<u8> {
+    let dims: String = dims.iter().map(|d| format!(", {d}")).collect();
+    let comma = if dims.is_empty() { "," } else { "" };
+    let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({rows}{dims}{comma}), }}");
+    let mut bytes = b"\x93NUMPY\x01\x00\xf6\x00".to_vec();
+    bytes.extend_from_slice(text.as_bytes());
+    bytes.resize(255, b' ');
+    bytes.push(b'\n');
+    bytes
+}
+
 /// NumPy's name of a type.
 fn descr(dtype: DType) -> Option<&'static str> {
     Some(match dtype {
@@ -151,22 +245,8 @@ impl NpyWriter {
         let descr = descr(dtype).ok_or_else(|| Error::in_file(path, format!("NumPy has no type {dtype}")))?;
         let row_bytes = dims.iter().product::<usize>() * dtype.size();
         let mut writer = NpyWriter { file: NewFile::create(path)?, descr, dims: dims.to_vec(), row_bytes, rows: 0 };
-        let header = writer.header(0);
-        writer.file.put(&header)?;
+        writer.file.put(&header(descr, dims, 0))?;
         Ok(writer)
-    }
-
-    /// The header, with room for a larger number of rows, so that the real one can be put in at the end.
-    fn header(&self, rows: u64) -> Vec<u8> {
-        let dims: String = self.dims.iter().map(|d| format!(", {d}")).collect();
-        let comma = if dims.is_empty() { "," } else { "" };
-        let descr = self.descr;
-        let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({rows}{dims}{comma}), }}");
-        let mut bytes = b"\x93NUMPY\x01\x00\xf6\x00".to_vec();
-        bytes.extend_from_slice(text.as_bytes());
-        bytes.resize(255, b' ');
-        bytes.push(b'\n');
-        bytes
     }
 
     /// Writes some whole rows: one, where rows have no bytes.
@@ -191,8 +271,7 @@ impl NpyWriter {
     /// # Errors
     /// When the disk refuses; there is no file then.
     pub fn finish(self) -> Result<u64, Error> {
-        let header = self.header(self.rows);
-        self.file.finish(&header)?;
+        self.file.finish(&header(self.descr, &self.dims, self.rows))?;
         Ok(self.rows)
     }
 }
@@ -243,6 +322,12 @@ impl Write for NewFile {
 
     fn flush(&mut self) -> std::io::Result<()> {
         self.to.flush()
+    }
+}
+
+impl Seek for NewFile {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        self.to.seek(to)
     }
 }
 

@@ -231,7 +231,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// A new file in a folder that nobody else can find, so that it goes away even when the process is killed.
-fn nameless(folder: &Path) -> Result<File, Error> {
+pub(crate) fn nameless(folder: &Path) -> Result<File, Error> {
     static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let path = folder.join(format!(".plimsoll-{}-{number}", std::process::id()));
@@ -357,8 +357,8 @@ impl Stored {
         let account = out.account().clone();
         let mut rows = Counted::<u8>::new(&account)?;
         rows.grow(size as usize * at.len(), 0)?;
-        let mut places: Vec<(u64, u32)> =
-            at.iter().enumerate().map(|(row, i)| (HEADER as u64 + i * size, row as u32)).collect();
+        let places = at.iter().zip(0..).map(|(i, row)| (HEADER as u64 + i * size, row));
+        let mut places = Counted::collect(&account, at.len(), places)?;
         Scatter { file: &self.data, size: size as usize, account: &account }.read(&mut places, &mut rows)?;
         let mut start = 0;
         for (component, column) in self.spec.components().iter().zip(&mut out.columns) {

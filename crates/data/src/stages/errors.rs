@@ -2,7 +2,8 @@
 
 use crate::builder::Builder;
 use crate::dataset::{Node, open_flow};
-use crate::flow::{Flow, Open, Stage};
+use crate::flow::{Flow, Open, Stage, pass_over};
+use crate::trail::{Key, Trail};
 use crate::{Cardinality, Dataset, Error, Spec};
 use std::sync::Arc;
 
@@ -44,23 +45,47 @@ impl Node for IgnoreErrors {
     }
 
     fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
-        Ok(Box::new(IgnoreStage { flow: open_flow(&self.input, open, epoch)?, open: open.clone() }))
+        let (flow, trail) = (open_flow(&self.input, open, epoch)?, open.trails.of(Key::of(self)));
+        Ok(Box::new(IgnoreStage { flow, open: open.clone(), given: 0, used: 0, trail }))
+    }
+
+    fn trail(&self) -> Option<Key> {
+        Some(Key::of(self))
     }
 }
 
 struct IgnoreStage {
     flow: Flow,
     open: Open,
+    given: u64,
+    used: u64,
+    trail: Trail,
 }
 
 impl Stage for IgnoreStage {
     fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
-        match self.flow.fill(out, want) {
+        let before = out.rows();
+        let result = self.flow.fill(out, want);
+        let made = (out.rows() - before) as u64;
+        (self.given, self.used) = (self.given + made, self.used + made + result.is_err() as u64);
+        self.trail.note(self.given, self.used);
+        match result {
             Err(error) if error.is_data() => {
                 self.open.profile.ignored_error();
                 Ok(true)
             }
             other => other,
         }
+    }
+
+    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
+        if self.used > 0 {
+            return Ok(None);
+        }
+        let start = self.trail.enter(n, |used| self.flow.skip(used).map(Some))?;
+        (self.given, self.used) = (start.given, start.used);
+        let (account, spec) = (self.open.account.clone(), self.flow.spec.clone());
+        let passed = pass_over(n - start.given, || Builder::new(&account, &spec), |out, want| self.fill(out, want))?;
+        Ok(Some(start.given + passed))
     }
 }

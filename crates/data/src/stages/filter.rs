@@ -4,7 +4,8 @@ use super::Inlet;
 use crate::builder::Builder;
 use crate::column::Row;
 use crate::dataset::{Node, open_flow};
-use crate::flow::{Open, Stage};
+use crate::flow::{Open, Stage, pass_over};
+use crate::trail::{Key, Trail};
 use crate::{Cardinality, Dataset, Error, Spec};
 use std::sync::Arc;
 
@@ -58,7 +59,12 @@ impl Node for Filter {
 
     fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
         let input = Inlet::new(open_flow(&self.input, open, epoch)?);
-        Ok(Box::new(FilterStage { input, keep: self.keep.clone(), epoch }))
+        let trail = open.trails.of(Key::of(self));
+        Ok(Box::new(FilterStage { input, keep: self.keep.clone(), epoch, given: 0, trail }))
+    }
+
+    fn trail(&self) -> Option<Key> {
+        Some(Key::of(self))
     }
 }
 
@@ -66,10 +72,12 @@ struct FilterStage {
     input: Inlet,
     keep: Arc<Predicate>,
     epoch: u64,
+    given: u64,
+    trail: Trail,
 }
 
-impl Stage for FilterStage {
-    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+impl FilterStage {
+    fn pick(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
         let spec = self.input.flow().spec.clone();
         let Some((chunk, rows)) = self.input.peek(want)? else { return Ok(false) };
         let (chunk, goal) = (chunk.clone(), out.rows() + want);
@@ -93,5 +101,26 @@ impl Stage for FilterStage {
         }
         out.append(&chunk, run)?;
         Ok(true)
+    }
+}
+
+impl Stage for FilterStage {
+    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        let before = out.rows();
+        let result = self.pick(out, want);
+        self.given += (out.rows() - before) as u64 + result.is_err() as u64;
+        self.trail.note(self.given, self.input.used());
+        result
+    }
+
+    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
+        if self.input.used() > 0 {
+            return Ok(None);
+        }
+        let start = self.trail.enter(n, |used| self.input.skip(used))?;
+        self.given = start.given;
+        let (account, spec) = (self.input.flow().open.account.clone(), self.input.flow().spec.clone());
+        let passed = pass_over(n - start.given, || Builder::new(&account, &spec), |out, want| self.fill(out, want))?;
+        Ok(Some(start.given + passed))
     }
 }

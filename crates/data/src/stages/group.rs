@@ -341,8 +341,8 @@ impl Node for Group {
         let in_one_go = self.is_lookup() && self.rule.is_batch() && self.input.spec().is_fixed();
         let copies = if in_one_go && self.rule.size <= Open::ROWS { 2 } else { 6 };
         let elements = element.checked_mul(self.rule.span().max(self.rule.shift as u64))?.checked_mul(copies)?;
-        // And every link's list of their numbers.
-        elements.checked_add(8 * (n_links(&*self.input) + 1) * self.rule.size as u64)
+        // And every link's list of their numbers, a source's with their places.
+        elements.checked_add(8 * (n_links(&*self.input) + 2) * self.rule.size as u64)
     }
 
     fn largest(&self) -> Option<u64> {
@@ -370,6 +370,10 @@ impl Node for Group {
             _ => None,
         };
         Some(BatchSizes { most, last })
+    }
+
+    fn used(&self, given: u64) -> Option<u64> {
+        given.checked_mul(self.rule.shift as u64)
     }
 
     fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
@@ -603,5 +607,16 @@ impl Stage for GroupStage {
         }
         let moved = self.take_in(self.rule.shift, span);
         result.and(moved).map(|()| true)
+    }
+
+    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
+        if self.held.rows > 0 || self.input.used() > 0 {
+            return Ok(None);
+        }
+        let elements = n.saturating_mul(self.rule.shift as u64);
+        let Some(skipped) = self.input.skip(elements)? else { return Ok(None) };
+        self.first += skipped;
+        self.ended = skipped < elements;
+        Ok(Some(if self.ended { self.rule.n_windows(skipped).min(n) } else { n }))
     }
 }

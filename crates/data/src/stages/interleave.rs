@@ -5,7 +5,8 @@ use crate::ahead::{Ahead, Lead};
 use crate::builder::Builder;
 use crate::column::{Chunk, Row};
 use crate::dataset::{Node, open_flow};
-use crate::flow::{Flow, Open, Stage};
+use crate::flow::{Flow, Open, Stage, pass_over};
+use crate::trail::{Key, Trail};
 use crate::{Calls, Cardinality, Component, Dataset, Error, Spec};
 use std::sync::Arc;
 
@@ -123,7 +124,14 @@ impl Node for Interleave {
             turn: 0,
             given: 0,
             exhausted: false,
+            given_in_all: 0,
+            trail: open.trails.of(Key::of(self)),
         }))
+    }
+
+    fn trail(&self) -> Option<Key> {
+        // One data set at a time begins where the one before ended; several are not at one place.
+        (self.cycle == 1).then(|| Key::of(self))
     }
 }
 
@@ -143,6 +151,8 @@ struct InterleaveStage {
     /// How many elements the one whose turn it is has given in this turn.
     given: usize,
     exhausted: bool,
+    given_in_all: u64,
+    trail: Trail,
 }
 
 impl InterleaveStage {
@@ -190,6 +200,29 @@ impl InterleaveStage {
 
 impl Stage for InterleaveStage {
     fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        let before = out.rows();
+        let result = self.take_turns(out, want);
+        self.given_in_all += (out.rows() - before) as u64 + result.is_err() as u64;
+        if self.flows.iter().all(Option::is_none) {
+            self.trail.note(self.given_in_all, self.input.used());
+        }
+        result
+    }
+
+    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
+        if self.cycle > 1 || self.input.used() > 0 {
+            return Ok(None);
+        }
+        let start = self.trail.enter(n, |used| self.input.skip(used))?;
+        self.given_in_all = start.given;
+        let (account, spec) = (self.open.account.clone(), self.spec.clone());
+        let passed = pass_over(n - start.given, || Builder::new(&account, &spec), |out, want| self.fill(out, want))?;
+        Ok(Some(start.given + passed))
+    }
+}
+
+impl InterleaveStage {
+    fn take_turns(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
         let goal = out.rows() + want;
         let mut idle = 0;
         while out.rows() < goal {
@@ -212,6 +245,10 @@ impl Stage for InterleaveStage {
             if ended {
                 self.flows[self.turn] = None;
                 self.pass_on();
+                if self.cycle == 1 {
+                    // A place to enter at.
+                    return Ok(true);
+                }
             } else if self.given >= self.block {
                 self.pass_on();
             }

@@ -341,6 +341,10 @@ impl Node for Map {
         Ok(Box::new(MapStage { input, transform: self.transform.clone(), epoch }))
     }
 
+    fn used(&self, given: u64) -> Option<u64> {
+        Some(given)
+    }
+
     fn through_bytes(&self, rows: usize) -> Option<u64> {
         if self.transform.is_in_place() {
             return self.input.through_bytes(rows);

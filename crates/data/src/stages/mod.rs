@@ -12,6 +12,7 @@ mod prefetch;
 mod select;
 mod ungroup;
 
+pub(crate) use cache::nameless;
 pub use group::Padding;
 pub use map::Writer;
 
@@ -96,6 +97,11 @@ impl Inlet {
     /// Counts `n` of the elements at hand as used.
     pub(crate) fn advance(&mut self, n: usize) {
         self.next += n;
+    }
+
+    /// How many elements have been used, errors included.
+    pub(crate) fn used(&self) -> u64 {
+        self.first + self.next as u64
     }
 
     /// Passes over elements, where none are at hand.

@@ -103,6 +103,10 @@ impl Node for Prefetch {
         }))
     }
 
+    fn used(&self, given: u64) -> Option<u64> {
+        self.lead.ordered.then_some(given)
+    }
+
     fn lead(&self) -> Option<Lead> {
         Some(self.input.lead().map_or(self.lead, |lead| lead.with(self.lead)))
     }

@@ -118,6 +118,14 @@ impl Node for Select {
         self.input.is_lookup()
     }
 
+    fn used(&self, given: u64) -> Option<u64> {
+        match self.part {
+            Part::Take(_) => Some(given),
+            Part::Skip(n) => given.checked_add(n),
+            Part::Shard(n, index) => given.checked_mul(n)?.checked_add(index),
+        }
+    }
+
     fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
         Ok(Some(Arc::new(SelectLookup { input: expect_lookup(&self.input, open)?, part: self.part })))
     }
@@ -166,20 +174,21 @@ struct SelectStage {
 }
 
 impl SelectStage {
-    fn begin(&mut self) -> Result<(), Error> {
-        if !std::mem::replace(&mut self.begun, true) {
-            match self.part {
-                Part::Skip(n) | Part::Shard(_, n) => drop(self.flow.skip(n)?),
-                Part::Take(_) => {}
-            }
+    /// The elements before the first that counts, which have not been passed over.
+    fn before(&mut self) -> u64 {
+        match self.part {
+            Part::Skip(n) | Part::Shard(_, n) if !std::mem::replace(&mut self.begun, true) => n,
+            _ => 0,
         }
-        Ok(())
     }
 }
 
 impl Stage for SelectStage {
     fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
-        self.begin()?;
+        let passed = self.before();
+        if passed > 0 {
+            self.flow.skip(passed)?;
+        }
         let before = out.rows();
         let result = match self.part {
             Part::Take(n) => {
@@ -207,11 +216,13 @@ impl Stage for SelectStage {
     }
 
     fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
-        self.begin()?;
+        // In one go, so that the input can be entered near the place.
+        let before = self.before();
+        let mut pass = |n: u64| Ok::<u64, Error>(self.flow.skip(n.saturating_add(before))?.saturating_sub(before));
         let skipped = match self.part {
-            Part::Take(most) => self.flow.skip(n.min(most - self.given))?,
-            Part::Skip(_) => self.flow.skip(n)?,
-            Part::Shard(shares, _) => self.flow.skip(n.saturating_mul(shares))?.div_ceil(shares),
+            Part::Take(most) => pass(n.min(most - self.given))?,
+            Part::Skip(_) => pass(n)?,
+            Part::Shard(shares, _) => pass(n.saturating_mul(shares))?.div_ceil(shares),
         };
         self.given += skipped;
         Ok(Some(skipped))
@@ -385,6 +396,10 @@ impl Node for Enumerate {
 
     fn is_lookup(&self) -> bool {
         self.input.is_lookup()
+    }
+
+    fn used(&self, given: u64) -> Option<u64> {
+        Some(given)
     }
 
     fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {

@@ -4,7 +4,8 @@ use super::Inlet;
 use crate::builder::Builder;
 use crate::column::Chunk;
 use crate::dataset::{Node, expect_lookup, open_flow};
-use crate::flow::{Lookup, Open, Stage};
+use crate::flow::{Lookup, Open, Stage, pass_over};
+use crate::trail::{Key, Trail};
 use crate::{Cardinality, Dataset, Error, Place, Spec};
 use std::ops::Range;
 use std::sync::Arc;
@@ -81,7 +82,12 @@ impl Node for Unbatch {
     }
 
     fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
-        Ok(Box::new(UnbatchStage { input: Inlet::new(open_flow(&self.input, open, epoch)?), used: 0 }))
+        let (input, trail) = (Inlet::new(open_flow(&self.input, open, epoch)?), open.trails.of(Key::of(self)));
+        Ok(Box::new(UnbatchStage { input, spec: self.spec.clone(), used: 0, given: 0, trail }))
+    }
+
+    fn trail(&self) -> Option<Key> {
+        Some(Key::of(self))
     }
 }
 
@@ -128,12 +134,15 @@ impl Lookup for UnbatchLookup {
 
 struct UnbatchStage {
     input: Inlet,
+    spec: Arc<Spec>,
     /// How many rows of the element at hand have been given.
     used: usize,
+    given: u64,
+    trail: Trail,
 }
 
-impl Stage for UnbatchStage {
-    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+impl UnbatchStage {
+    fn take_apart(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
         let spec = self.input.flow().spec.clone();
         let Some((chunk, rows)) = self.input.peek(want)? else { return Ok(false) };
         let (chunk, element) = (chunk.clone(), rows.start);
@@ -163,5 +172,28 @@ impl Stage for UnbatchStage {
             self.input.advance(1);
         }
         Ok(true)
+    }
+}
+
+impl Stage for UnbatchStage {
+    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        let before = out.rows();
+        let result = self.take_apart(out, want);
+        self.given += (out.rows() - before) as u64 + result.is_err() as u64;
+        if self.used == 0 {
+            self.trail.note(self.given, self.input.used());
+        }
+        result
+    }
+
+    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
+        if self.input.used() > 0 || self.used > 0 {
+            return Ok(None);
+        }
+        let start = self.trail.enter(n, |used| self.input.skip(used))?;
+        self.given = start.given;
+        let (account, spec) = (self.input.flow().open.account.clone(), self.spec.clone());
+        let passed = pass_over(n - start.given, || Builder::new(&account, &spec), |out, want| self.fill(out, want))?;
+        Ok(Some(start.given + passed))
     }
 }

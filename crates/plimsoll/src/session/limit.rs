@@ -379,7 +379,9 @@ impl Terms {
         let own = engine.map_or(Bytes::ZERO, |e| e.bytes() + e.library_bytes());
         // Pipelines that are open hold more than the least, if there is more; they are counted once.
         let open = self.budget.account(INPUT).held();
-        let (results, input) = (besides.results, besides.input.max(open));
+        // What they hold only because it is left over comes back when a plan needs it.
+        let needed = open.saturating_sub(self.budget.spare());
+        let (results, input) = (besides.results, besides.input.max(needed));
         let others = self.budget.held().saturating_sub(process).saturating_sub(own).saturating_sub(open);
         let n_nodes: usize = graphs.iter().map(|g| g.nodes().count()).sum();
         let threads = self.threads as u64;
@@ -393,6 +395,8 @@ impl Terms {
         let of_nodes = |each: Bytes| HEAP + Bytes(each.0 * n_nodes as u64);
         let planning = of_nodes(PLANNING_OF_A_NODE);
         let search = of_nodes(if self.techniques.split { SPLIT_SEARCH_OF_A_NODE } else { SEARCH_OF_A_NODE });
+        // Planning takes its memory for a while and without a reservation.
+        self.budget.make_room(planning.max(search));
         let fixed = Fixed { process, library, runtime, results, input, others, planning, search };
         Ok(Room { limits, limit, fixed, files })
     }
@@ -401,7 +405,7 @@ impl Terms {
     pub(crate) fn keep(&mut self, besides: Besides) -> bool {
         self.results = None;
         self.results = self.budget.account("results").reserve(besides.results).ok();
-        self.results.is_some() && self.budget.left().is_none_or(|left| left >= besides.input)
+        self.results.is_some() && self.budget.available().is_none_or(|left| left >= besides.input)
     }
 
     /// Reserves what these plans take besides states, arena and library, once it is known that the memory is there.

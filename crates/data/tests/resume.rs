@@ -1,0 +1,144 @@
+//! Going on in the middle: the sequence is unbroken, and what lies before the place is not read again.
+
+use plimsoll_budget::{Budget, Bytes};
+use plimsoll_data::{Calls, Component, Dataset, Error, Options, Padding};
+use plimsoll_tensor::DType;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const ROWS: i64 = 100_000;
+
+/// Numbers in random order; says how many were made.
+fn source(made: &Arc<AtomicU64>) -> Dataset {
+    let made = made.clone();
+    Dataset::range(0, ROWS, 1).shuffle(None, 3).map_in_place("value", move |_: &mut [i64]| {
+        made.fetch_add(1, Ordering::Relaxed);
+    })
+}
+
+fn value() -> [Component; 1] {
+    [Component::new("value", DType::I64, &[])]
+}
+
+/// Chains in which elements are left out or added, and how many elements of the source may be read again: what is read ahead, and
+/// what lies between two notes.
+fn chains(made: &Arc<AtomicU64>) -> Vec<(&'static str, Dataset)> {
+    let keep = |data: Dataset, n: i64| data.filter(move |row| Ok(row.get::<i64>("value")?[0] % n != 1));
+    let each = |row: &plimsoll_data::Row<'_>| {
+        let value = row.get::<i64>("value")?[0];
+        Ok(Dataset::range(value, value + value % 4, 1))
+    };
+    vec![
+        ("filter", keep(source(made), 3)),
+        ("few are left", source(made).filter(|row| Ok(row.get::<i64>("value")?[0] % 100 == 7))),
+        ("filter, batch, prefetch", keep(source(made), 3).batch(7).prefetch(Calls::Fixed(4))),
+        ("two filters", keep(keep(source(made), 3).skip(11), 5).shard(2, 1).batch(3).prefetch(Calls::Fixed(4))),
+        (
+            "map in parallel",
+            keep(source(made), 4)
+                .map(value(), |row, out| out.set("value", &[], &[row.get::<i64>("value")?[0] * 2]))
+                .parallel(Calls::Fixed(2))
+                .enumerate("number", 0)
+                .take(50_000)
+                .batch(5),
+        ),
+        ("window", keep(source(made), 3).window(4, 3, 2, false).prefetch(Calls::Fixed(4))),
+        ("padded batch", keep(source(made), 3).padded_batch(6, Padding::default())),
+        (
+            "errors",
+            source(made)
+                .map(value(), |row, out| match row.get::<i64>("value")?[0] {
+                    v if v % 7 == 0 => Err(Error::element("sevens are bad")),
+                    v => out.set("value", &[], &[v]),
+                })
+                .ignore_errors()
+                .batch(4)
+                .prefetch(Calls::Fixed(4)),
+        ),
+        ("flat map", source(made).flat_map(value(), each).batch(9).prefetch(Calls::Fixed(4))),
+        ("filter, flat map", keep(source(made), 3).flat_map(value(), each)),
+        ("unbatch", keep(source(made), 3).batch(10).unbatch().batch(3)),
+    ]
+}
+
+fn values(element: Result<plimsoll_data::Element, Error>) -> Vec<i64> {
+    element.unwrap().get::<i64>("value").unwrap().to_vec()
+}
+
+#[test]
+fn what_lies_before_the_place_is_not_read_again() {
+    let (made, made_again) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let budget = Budget::new(Bytes::mib(4));
+    let mut places = 0;
+    let mut state = 99u64;
+    for ((name, data), (_, again)) in chains(&made).into_iter().zip(chains(&made_again)) {
+        let options = |threads| Options::new(&budget).threads(threads).epoch(1);
+        let expected: Vec<Vec<i64>> = data.iter_with(&options(2)).unwrap().map(values).collect();
+        made.store(0, Ordering::Relaxed);
+        let mut iter = data.iter_with(&options(2)).unwrap();
+        let (mut at, mut ahead) = (0, 0);
+        // About twenty places along one pass, from each of which another one goes on.
+        while at < expected.len() {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let step = (state >> 33) as usize % (expected.len() / 10) + 1;
+            at += iter.by_ref().take(step).count();
+            // What the first pass has made beyond its place.
+            let at_place = at as u64 * ROWS as u64 / expected.len() as u64;
+            ahead = ahead.max(made.load(Ordering::Relaxed).saturating_sub(at_place));
+            let position = iter.save();
+            assert!(position.len() <= 80, "{name}: {} bytes", position.len());
+            made_again.store(0, Ordering::Relaxed);
+            let mut rest = again.resume(&position, &options(places % 3 + 1)).unwrap();
+            let first: Vec<Vec<i64>> = rest.by_ref().take(3).map(values).collect();
+            drop(rest);
+            assert_eq!(first, expected[at..expected.len().min(at + 3)], "{name} at {at}");
+            // What threads make ahead again, what lies behind the nearest note, and blocks of 32 KiB on the way.
+            let (n, most) = (made_again.load(Ordering::Relaxed), 2 * ahead + 3 * 4096);
+            assert!(n <= most, "{name}: {n} of {ROWS} at {at} of {}, {ahead} ahead", expected.len());
+            places += 1;
+            if places % 5 == 0 {
+                let rest = again.resume(&position, &options(2)).unwrap().map(values);
+                assert!(rest.eq(expected[at..].iter().cloned()), "{name} at {at}");
+            }
+        }
+    }
+    assert!(places > 200, "{places}");
+}
+
+#[test]
+fn data_sets_of_elements_do_not_fill_the_report() {
+    let each = |row: &plimsoll_data::Row<'_>| {
+        let value = row.get::<i64>("value")?[0];
+        Ok(Dataset::range(value, value + 1, 1))
+    };
+    let data = Dataset::range(0, 5000, 1).flat_map(value(), each);
+    let mut iter = data.iter(&Budget::unlimited()).unwrap();
+    assert_eq!(iter.by_ref().count(), 5000);
+    let stages = iter.report().stages;
+    assert!(stages.len() <= 65, "{}", stages.len());
+    assert!(stages.iter().any(|stage| stage.name == "others" && stage.elements > 4900));
+}
+
+#[test]
+fn a_position_with_marks_from_elsewhere_is_refused() {
+    let data = Dataset::range(0, 100, 1).filter(|row| Ok(row.get::<i64>("value")?[0] % 2 == 0));
+    let budget = Budget::unlimited();
+    let mut iter = data.iter(&budget).unwrap();
+    assert_eq!(iter.by_ref().take(20).count(), 20);
+    let position = iter.save();
+    assert_eq!(position.len(), 8 + 5 * 8);
+    let rest = data.resume(&position, &Options::new(&budget)).unwrap();
+    assert_eq!(rest.map(values).collect::<Vec<_>>()[0], [40]);
+    // More elements of the input than there are, cut off words, and a mark that is ahead, which is of no use.
+    let mut far = position.clone();
+    far[40..].copy_from_slice(&1000u64.to_le_bytes());
+    let error = data.resume(&far, &Options::new(&budget)).err().unwrap().to_string();
+    assert!(error.contains("1000 elements of the input, but there are 100"), "{error}");
+    assert!(data.resume(&position[..40], &Options::new(&budget)).is_err());
+    assert!(data.resume(&position[..45], &Options::new(&budget)).is_err());
+    let mut ahead = position.clone();
+    ahead[32..40].copy_from_slice(&21u64.to_le_bytes());
+    let rest = data.resume(&ahead, &Options::new(&budget)).unwrap();
+    assert_eq!(rest.map(values).collect::<Vec<_>>()[0], [40]);
+    assert_eq!(data.resume(&position[..32], &Options::new(&budget)).unwrap().map(values).next().unwrap(), [40]);
+}
