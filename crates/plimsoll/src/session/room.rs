@@ -7,7 +7,7 @@ use super::Session;
 use super::limit::RESERVE;
 use crate::error::Error;
 use plimsoll_budget::{Bytes, measure};
-use plimsoll_exec::{ArenaError, Engine, ExecError, SpillError};
+use plimsoll_exec::{ArenaError, Engine, ExecError, SpillError, SpillFile};
 use plimsoll_graph::Graph;
 use plimsoll_plan::choose::State;
 use plimsoll_plan::split::Batch;
@@ -20,6 +20,12 @@ pub(crate) const MOVABLE: usize = 64 << 10;
 
 /// States take memory as long as so many times their size is left.
 const KEPT_FREE: u64 = 3;
+
+/// What checksums of a file take, with room for large ones.
+const CHECKSUMS: Bytes = Bytes::mib(1);
+
+/// So far below the limit nothing has to be counted exactly.
+const FAR: Bytes = Bytes::mib(256);
 
 /// How often the process is looked at, for memory that grew elsewhere: ever less often, up to the second figure, where plans had to be made anew.
 const WATCHED: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(16));
@@ -118,9 +124,19 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a state can be in memory, and as much is left besides.
+    /// Whether a state can be in memory, and as much is left besides, for the file's buffers too.
     fn has_room(&self, bytes: Bytes) -> bool {
-        self.room_left().is_none_or(|left| Bytes(bytes.0 * KEPT_FREE) <= left)
+        let Some(limit) = self.terms.budget.limit() else { return true };
+        let wanted = Bytes(bytes.0 * KEPT_FREE) + SpillFile::FIXED_MEMORY + CHECKSUMS;
+        let held = self.terms.budget.held();
+        // Looking at every mapping takes a while: only where the answer is near.
+        let resident = measure::usage().map_or(Bytes::ZERO, |usage| usage.resident);
+        if resident.max(held) + wanted + FAR <= limit {
+            return true;
+        }
+        // Programs count whole, as they will when the next step is planned.
+        let counted = measure::footprint().map_or(resident, |footprint| footprint.total());
+        counted.max(held) + wanted <= limit
     }
 
     /// Moves states to the file until so many more bytes of the budget are free, the largest first. Gives back whether they are.
@@ -174,13 +190,6 @@ impl Session {
 
     fn may_move(&self, ty: &TensorType) -> bool {
         self.terms.techniques.spill && ty.bytes() >= MOVABLE
-    }
-
-    /// What is left of the limit; `None` without one.
-    fn room_left(&self) -> Option<Bytes> {
-        let limit = self.terms.budget.limit()?;
-        let resident = measure::usage().map_or(Bytes::ZERO, |usage| usage.resident);
-        Some(limit.saturating_sub(resident.max(self.terms.budget.held())))
     }
 
     /// Looks at the process from time to time: all programs are planned anew when something else in it took so much memory that the limit would be
