@@ -343,16 +343,16 @@ def set_memory_limit(limit: int | str | None = None) -> int | None:
 
 def set_techniques(split: bool = True, recompute: bool = True, spill: bool = True) -> None: ...
 def memory_info() -> dict[str, Any]:
-    """Bytes: limit (None without one), current and peak (of the process, as the kernel counts), held (by the accounts), states, arena; source (of the
-    limit, in words), programs (how many are ready)."""
+    """Bytes: limit (None without one), current and peak (of the process, as the kernel counts), held (by the accounts), states, arena, states_in_file; source (of
+    the limit, in words), programs (how many are ready)."""
 
 def reset_peak() -> None: ...
 def ledger() -> dict[str, tuple[int, int]]:
     """Account to (held, peak) in bytes: state arena gemm runtime process tensors plans .."""
 
-def plan_of(program: Program) -> dict[str, Any]:
-    """Bytes arena, live, states, file; nodes, slices, ops_again; bytes written and read a step; seconds, extra_seconds (estimated); kept (in
-    words), peak (the largest values alive then)."""
+def plan_of(program: Program, smallest: bool = False) -> dict[str, Any]:
+    """Bytes arena, live, states, states_in_file, file; nodes, slices, ops_again; bytes written and read a step; seconds, extra_seconds (estimated); kept (in
+    words), peak (the largest values alive then); smallest: with `smallest`, the smallest limit of the process that would do, else None."""
 
 def known_or_none(x: Tensor) -> np.ndarray | None: ...
 def dtypes() -> list[DType]: ...

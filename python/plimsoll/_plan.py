@@ -2,30 +2,74 @@
 
 from plimsoll import _engine as engine
 
+# Figures in bytes; the others are counts, seconds and words.
+_BYTES = ("peak", "smallest", "arena", "live", "states", "states_in_file", "file", "written", "read")
 
-class Plan(dict):
-    """What the engine says of a planned program; shown as a table in notebooks."""
+
+class Plan:
+    """How a step runs within the memory limit, as planned before it runs. Notebooks show it as a table.
+
+    All figures of the engine are attributes; sizes are in bytes.
+    """
+
+    def __init__(self, figures):
+        self._figures = dict(figures)
+
+    @property
+    def peak(self):
+        """What a step takes at its fullest: its arena, and the weights and optimizer's state in memory."""
+        return self._figures["arena"] + self._figures["states"]
+
+    @property
+    def smallest(self):
+        """The smallest memory limit of the whole process that such a step can be planned for."""
+        return self._figures["smallest"]
+
+    @property
+    def kept(self):
+        """How the limit is kept, in words: slices, what is computed again, what goes to disk."""
+        return self._figures["kept"]
+
+    def to_dict(self):
+        """All figures."""
+        return {**self._figures, "peak": self.peak, "at_the_peak": self._figures["peak"]}
 
     def __getattr__(self, name):
         try:
-            return self[name]
+            return self.__dict__["_figures"][name]
         except KeyError:
             raise AttributeError(name) from None
 
     def __repr__(self):
-        return "\n".join(f"{name:<12} {_shown(name, value)}" for name, value in self.items())
+        return "\n".join(f"{name:<16} {text}" for name, text in self._rows())
 
     def _repr_html_(self):
         import html
 
-        rows = "".join(f"<tr><th style='text-align:left'>{html.escape(str(n))}</th><td>{html.escape(_shown(n, v))}</td></tr>" for n, v in self.items())
+        cells = ((html.escape(name), html.escape(text)) for name, text in self._rows())
+        rows = "".join(f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{text}</td></tr>" for name, text in cells)
         return f"<table>{rows}</table>"
 
+    def _rows(self):
+        figures = {"peak": self.peak, "kept": self.kept, **self.to_dict()}
+        for name, value in figures.items():
+            if name == "at_the_peak":
+                value = ", ".join(value)
+            elif name in _BYTES and value is not None:
+                value = size_text(value)
+            elif isinstance(value, float):
+                value = f"{value:.3g}"
+            yield name.replace("_", " "), str(value)
 
-def _shown(name, value):
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1024 and "node" not in name:
-        return f"{value / 2**20:.2f} MiB"
-    return str(value)
+
+def size_text(n):
+    """A size in words."""
+    size = float(n)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{n} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
 
 
 def plan(function, *args, **kwargs):
@@ -38,4 +82,9 @@ def plan(function, *args, **kwargs):
     if not isinstance(function, Function):
         function = Function(function)
     program = function.get_concrete_function(*args, **kwargs).program
-    return Plan(engine.plan_of(program))
+    return plan_of(program)
+
+
+def plan_of(program):
+    """The plan of a traced program."""
+    return Plan(engine.plan_of(program, smallest=True))

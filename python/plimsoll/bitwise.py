@@ -3,13 +3,26 @@
 from plimsoll import _engine as engine
 from plimsoll._core import convert_to_tensor
 from plimsoll._core import op
+from plimsoll._core import pair
+from plimsoll._special import shift
 from plimsoll.math import _binary
 
 bitwise_and = _binary("bitwise_and", "bit_and", "Bits that both have.")
 bitwise_or = _binary("bitwise_or", "bit_or", "Bits that either has.")
 bitwise_xor = _binary("bitwise_xor", "bit_xor", "Bits that one of them has.")
-left_shift = _binary("left_shift", "shift_left", "Bits moved up.")
-right_shift = _binary("right_shift", "shift_right", "Bits moved down.")
+
+@op
+def left_shift(x, y, name=None):
+    """Bits moved up."""
+    a, b = pair(x, y, "LeftShift")
+    return shift(a, b, True)
+
+
+@op
+def right_shift(x, y, name=None):
+    """Bits moved down; the sign stays."""
+    a, b = pair(x, y, "RightShift")
+    return shift(a, b, False)
 
 
 @op

@@ -42,11 +42,15 @@ def matvec(a, b, transpose_a=False, name=None):
 @op
 def einsum(equation, *inputs, name=None):
     """An Einstein sum; three and more tensors are multiplied two at a time."""
-    xs = [convert_to_tensor(x) for x in inputs]
-    equation = equation.replace(" ", "")
-    if len(xs) <= 2:
-        return engine.einsum(equation, xs)
-    left, _, right = equation.partition("->")
+    return einsum_of(equation.replace(" ", ""), [convert_to_tensor(x) for x in inputs])
+
+
+def einsum_of(equation, xs):
+    """An Einstein sum of tensors of one type, two at a time; with more than two the equation names its output."""
+    left, arrow, right = equation.partition("->")
+    if len(xs) > 2 and not arrow:
+        letters = left.replace(",", "")
+        right = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
     terms = left.split(",")
     while len(xs) > 2:
         first, second, rest = terms[0], terms[1], terms[2:]
@@ -54,7 +58,7 @@ def einsum(equation, *inputs, name=None):
         kept = "".join(c for c in dict.fromkeys(first + second) if c in later)
         xs = [engine.einsum(f"{first},{second}->{kept}", xs[:2]), *xs[2:]]
         terms = [kept, *rest]
-    return engine.einsum(f"{','.join(terms)}->{right}", xs)
+    return engine.einsum(f"{','.join(terms)}->{right}" if arrow or right else equation, xs)
 
 
 @op

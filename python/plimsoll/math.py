@@ -3,6 +3,7 @@
 import numpy as np
 
 from plimsoll import _engine as engine
+from plimsoll import _special
 from plimsoll._core import StringTensor
 from plimsoll._core import Tensor
 from plimsoll._core import convert_to_tensor
@@ -478,13 +479,31 @@ def l2_normalize(x, axis=None, epsilon=1e-12, name=None):
     return engine.binary("mul", x, engine.unary("rsqrt", engine.binary("max", total, float(epsilon))))
 
 
-@op
-def lgamma(x, name=None):
-    """The logarithm of the absolute value of the gamma function, on the host; no gradient flows."""
-    from math import lgamma as of_one
+def _special_function(name, doc):
+    def apply(x, name=None):
+        x = convert_to_tensor(x)
+        if "float" not in raw_dtype(x):
+            raise InvalidArgumentError(None, None, f"{apply.__name__} takes floating-point numbers, got {raw_dtype(x)}")
+        return getattr(_special, function)(x)
 
+    function = name
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = doc
+    return op(apply)
+
+
+lgamma = _special_function("lgamma", "The logarithm of the absolute value of the gamma function.")
+digamma = _special_function("digamma", "The derivative of `lgamma`.")
+erfinv = _special_function("erfinv", "The inverse of the error function.")
+ndtri = _special_function("ndtri", "The inverse of the normal distribution's function.")
+
+
+@op
+def lbeta(x, name=None):
+    """The logarithm of the beta function of the last axis."""
     x = convert_to_tensor(x)
-    return engine.tensor(np.vectorize(of_one, [x.dtype.as_numpy_dtype])(x.numpy()))
+    parts = engine.reduce("sum", lgamma(x), [x.ndim - 1], False)
+    return engine.binary("sub", parts, lgamma(engine.reduce("sum", x, [x.ndim - 1], False)))
 
 
 @op

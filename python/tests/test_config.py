@@ -69,23 +69,6 @@ def test_v1_graph():
     assert abs(float(done.stdout.split()[0]) - 0.9 ** (2 * 19)) < 1e-5
 
 
-def test_alias(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import sys\n"
-        "import tensorflow as tf\n"
-        "import tensorflow.math\n"
-        "from tensorflow import nn\n"
-        "from tensorflow.data import Dataset\n"
-        "assert tf.__name__ == 'plimsoll' and nn is tf.nn and sys.argv[1:] == ['--epochs', '3']\n"
-        "print(int(sum(Dataset.range(4).as_numpy_iterator())))\n"
-    )
-    done = subprocess.run([sys.executable, "-m", "plimsoll.run", str(script), "--epochs", "3"], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.strip() == "6", done.stderr
-    refused = run("import plimsoll, tensorflow")
-    assert refused.returncode == 0 or "tensorflow" in refused.stderr
-
-
 def test_strategy(tf):
     strategy = tf.distribute.MirroredStrategy()
     with strategy.scope():

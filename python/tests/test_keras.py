@@ -209,6 +209,14 @@ def test_mixed_precision_trains():
     assert history.history["loss"][-1] < history.history["loss"][0]
 
 
+def test_notebooks_show_histories_as_tables():
+    history = keras.callbacks.History()
+    history.epoch = list(range(30))
+    history.history = {"loss": [1 / (i + 1) for i in range(30)], "val_<b>": [0.5] * 3}
+    table = history._repr_html_()
+    assert table.count("<tr>") == 1 + 13 and "<td>30</td><td>0.03333</td><td></td>" in table and "val_&lt;b&gt;" in table
+
+
 LIMITED = """
 import hashlib, json, sys
 import numpy as np, keras

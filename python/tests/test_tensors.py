@@ -202,3 +202,43 @@ def test_import_is_light():
     seconds, kib = done.stdout.split()
     assert float(seconds) <= 0.35, f"import takes {seconds} s"
     assert int(kib) <= 45 * 1024, f"import takes {int(kib) / 1024:.1f} MiB"
+
+
+def test_special_functions(tf):
+    from math import erf, gamma, lgamma
+
+    x = np.array([-3.3, -0.7, 0.2, 0.5, 1.0, 2.5, 30.0])
+    assert np.allclose(tf.math.lgamma(x), [lgamma(v) for v in x], rtol=1e-12, atol=1e-13)
+    assert np.isinf(tf.math.lgamma([0.0, -1.0]).numpy()).all() and np.isnan(tf.math.digamma([0.0, -2.0]).numpy()).all()
+    t = tf.constant(x)
+    with tf.GradientTape() as tape:
+        tape.watch(t)
+        y = tf.math.lgamma(t)
+    # The derivative of one is the other; and what both rest on.
+    assert np.allclose(tape.gradient(y, t), tf.math.digamma(x), rtol=1e-11)
+    assert np.allclose(tf.math.digamma(x + 1) - tf.math.digamma(x), 1 / x, rtol=1e-10)
+    assert np.isclose(float(tf.math.digamma(1.0)), -0.5772156649)
+    assert np.isclose(float(tf.exp(tf.math.lbeta([2.0, 3.5]))), gamma(2) * gamma(3.5) / gamma(5.5))
+    p = tf.constant([-0.999, -0.3, 0.0, 1e-4, 0.77], tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(p)
+        w = tf.math.erfinv(p)
+    assert np.allclose([erf(v) for v in w.numpy()], p, rtol=1e-13)
+    assert np.allclose(tape.gradient(w, p) * 2 / np.sqrt(np.pi) * np.exp(-w.numpy() ** 2), 1)
+    assert tf.math.erfinv([-1.0, 1.0]).numpy().tolist() == [-np.inf, np.inf] and np.isnan(float(tf.math.erfinv(1.5)))
+
+
+def test_shifts(tf):
+    x, y = np.array([1, -3, 1000, 7], np.int32), np.array([4, 2, 0, 20], np.int32)
+    assert (tf.bitwise.left_shift(x, y).numpy() == x << y).all() and (tf.bitwise.right_shift(x, y).numpy() == x >> y).all()
+
+
+def test_operators_do_not_promote_once_keras_is_loaded(tf):
+    tf.keras.layers.Dense
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf.constant([1, 2]) + tf.constant([1.0, 2.0])
+    assert (tf.constant([1.0, 2.0], tf.float16) * 2).dtype == tf.float16 and (tf.constant([1, 2]) + 3).dtype == tf.int32
+    # Keras' own operations promote.
+    assert tf.keras.ops.add(tf.constant([1, 2]), tf.constant([1.0, 2.0])).dtype == "float32"
+    v = tf.keras.Variable(np.ones(2, "float32"))
+    assert np.allclose(tf.constant([1.0, 2.0]) * v, [1, 2]) and np.allclose(v + 1, 2)

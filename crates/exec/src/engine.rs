@@ -2,6 +2,7 @@
 //! `states.rs`, the file for what memory has no room for in `spill.rs`.
 
 use crate::arena::{Arena, ArenaError};
+use crate::homes::{FileUse, Homes};
 use crate::spill::{PIECE, SpillError, SpillFile, SpillStats};
 use crate::store::Store;
 use plimsoll_budget::{Budget, Bytes, Reservation};
@@ -101,6 +102,8 @@ pub struct Engine {
     pub(crate) spill_dir: Option<PathBuf>,
     pub(crate) budget: Budget,
     pub(crate) state: StateLayout,
+    /// Where states are in the file.
+    pub(crate) homes: Homes,
     /// The states in memory, which stay when plans come and go.
     pub(crate) store: Store,
     /// Everything else, as large as the largest plan.
@@ -123,6 +126,8 @@ pub(crate) struct Program {
     inputs: Vec<(String, Operand)>,
     /// The states in memory, by their offset in the plan's layout.
     states: Vec<StateUse>,
+    /// The states in the file, by their slot in the plan's layout.
+    filed: Vec<FileUse>,
 }
 
 /// A state of a plan, and which operands are in it.
@@ -183,6 +188,7 @@ impl Engine {
             spill_dir,
             budget: budget.clone(),
             state: state.clone(),
+            homes: Homes::of(state),
             store: Store::new(budget),
             scratch: map_arena(budget, "arena", 0)?,
             programs: Vec::new(),
@@ -222,40 +228,32 @@ impl Engine {
         if !fits {
             self.scratch = map_arena(&self.budget, "arena", bytes)?;
         }
-        self.programs = plans.into_iter().map(|plan| Some(Program::new(plan, &self.store, &self.scratch))).collect();
+        let program = |plan| Some(Program::new(plan, &self.store, &self.homes, &self.scratch));
+        self.programs = plans.into_iter().map(program).collect();
         Ok(())
     }
 
     /// Adds a plan to those that are there. The arena grows if it must.
     ///
-    /// States of the plan that the engine has are bound to it; others must be [bound](Engine::bind) before it runs. A plan made for states in
-    /// the file is made for the engine's layout.
+    /// States of the plan that the engine has, in memory or in the file as the plan wants them, are bound to it; others must be
+    /// [bound](Engine::bind) before it runs.
     ///
     /// # Errors
     /// When the budget or the system does not give the memory, or there is no room for the file. The other plans are still there.
-    ///
-    /// # Panics
-    /// When the plan was made for other states in the file.
     pub fn add_plan(&mut self, plan: Plan) -> Result<ProgramId, ExecError> {
-        assert!(plan.state.iter_file().all(|(name, slot, ty)| self.state.in_file(name) == Some((slot, ty))));
         let packing = plan.graph.packing();
         let library = Bytes::from(packing.bytes(self.pool.threads()));
         self.library.resize(library.max(self.library.bytes())).map_err(ArenaError::from)?;
         packing.prepare();
         self.settle();
         if plan.file_bytes > 0 {
-            let mut plans: Vec<&Plan> = self.programs.iter().flatten().map(|p| &p.plan).collect();
-            plans.push(&plan);
-            // The programs' memory is lent to the list alone.
-            let slots = slots(&self.state, &plans);
-            let bytes = plans.iter().map(|p| p.file_bytes).max().unwrap_or(0).max(self.state.file_bytes());
-            self.fit_file_to(bytes, &slots)?;
+            self.fit_file(&[&plan])?;
         }
         let needed = self.largest().max(plan.arena_bytes);
         if needed > self.scratch.bytes() as u64 {
             self.set_scratch(needed)?;
         }
-        let program = Program::new(plan, &self.store, &self.scratch);
+        let program = Program::new(plan, &self.store, &self.homes, &self.scratch);
         let free = self.programs.iter().position(Option::is_none);
         let id = free.unwrap_or_else(|| {
             self.programs.push(None);
@@ -315,8 +313,16 @@ impl Engine {
     /// Binds a state of a plan to a state of the engine of the same type.
     ///
     /// # Errors
-    /// When there is no such state, or it has another type or is in the file.
+    /// When there is no such state, it has another type, or it is in memory where the plan wants it in the file or the other way round.
     pub fn bind(&mut self, program: ProgramId, state: &str, name: &str) -> Result<(), ExecError> {
+        if let Some(home) = self.homes.get(name) {
+            let program = self.programs[program].as_mut().expect("a program that is there");
+            let Some(used) = program.filed.iter_mut().find(|f| f.name == state) else {
+                let message = format!("is wanted in memory, but '{name}' is in the file");
+                return Err(ExecError::Value { what: "state", name: state.to_owned(), message });
+            };
+            return used.bind(name, home);
+        }
         let operand = self.store.get(name).ok_or_else(|| missing("state", name))?;
         let program = self.programs[program].as_mut().expect("a program that is there");
         program.bind(state, operand, Some(name))
@@ -343,6 +349,7 @@ impl Engine {
     pub(crate) fn unbind(&mut self, name: &str) {
         for program in self.programs.iter_mut().flatten() {
             program.states.iter_mut().filter(|s| s.bound.as_deref() == Some(name)).for_each(|s| s.unbind());
+            program.filed.iter_mut().for_each(|f| f.unbind(name));
         }
     }
 
@@ -353,28 +360,31 @@ impl Engine {
             let cause = std::io::Error::other("the arena was given back");
             return Err(ArenaError::System { bytes: needed, cause }.into());
         }
-        match program.states.iter().find(|s| s.ptr.is_null()) {
-            Some(state) => {
+        let in_memory = program.states.iter().find(|s| s.ptr.is_null()).map(|s| &s.name);
+        match in_memory.or_else(|| program.filed.iter().find(|f| f.to.is_none()).map(|f| &f.name)) {
+            Some(name) => {
                 let message = "is bound to nothing".into();
-                Err(ExecError::Value { what: "state", name: state.name.clone(), message })
+                Err(ExecError::Value { what: "state", name: name.clone(), message })
             }
             None => Ok(program),
         }
     }
 
-    /// Makes the file as large as the states in it and these plans need. What the states hold stays.
-    fn fit_file(&mut self, plans: &[&Plan]) -> Result<(), ExecError> {
-        let bytes = plans.iter().map(|p| p.file_bytes).max().unwrap_or(0).max(self.state.file_bytes());
-        let slots = slots(&self.state, plans);
-        self.fit_file_to(bytes, &slots)
-    }
-
-    fn fit_file_to(&mut self, bytes: u64, slots: &[(u64, u64)]) -> Result<(), ExecError> {
+    /// Makes the file as large as the states in it, the programs, and these plans need. What the states hold stays.
+    pub(crate) fn fit_file(&mut self, plans: &[&Plan]) -> Result<(), ExecError> {
+        let all = || self.programs.iter().flatten().map(|p| &p.plan).chain(plans.iter().copied());
+        let passing = all().map(|p| p.file_bytes.saturating_sub(p.state.file_bytes())).max().unwrap_or(0);
+        let mut homes = self.homes.clone();
+        homes.fit_passing(passing);
+        let mut slots = homes.slots();
+        all().for_each(|plan| slots.extend(passing_slots(plan).map(|(slot, n)| (homes.passing().start + slot, n))));
+        let bytes = homes.end();
         match &mut self.spill {
             _ if bytes == 0 => self.spill = None,
-            Some(file) => file.resize(bytes, slots)?,
-            None => self.spill = Some(self.new_file(&self.state, bytes, slots)?),
+            Some(file) => file.resize(bytes, &slots)?,
+            None => self.spill = Some(self.new_file(&self.state, bytes, &slots)?),
         }
+        self.homes = homes;
         Ok(())
     }
 
@@ -510,8 +520,9 @@ impl Engine {
     }
 
     fn call(&self, program: &Program, call: &Call) -> Result<(), ExecError> {
+        let file = self.spill.as_ref().map(|file| Moved { file, program, passing: self.homes.passing().start });
         // SAFETY: the plan was checked: operands are inside the arena and apart as `Io::new` asks.
-        let run = unsafe { program.run(call, &self.pool, self.spill.as_ref()) };
+        let run = unsafe { program.run(call, &self.pool, file.as_ref().map(|f| f as &dyn Spill)) };
         run.map_err(|cause| ExecError::Run { place: program.plan.graph.describe(call.node), cause })
     }
 
@@ -668,7 +679,7 @@ impl Engine {
 }
 
 impl Program {
-    fn new(plan: Plan, store: &Store, scratch: &Arena) -> Program {
+    fn new(plan: Plan, store: &Store, homes: &Homes, scratch: &Arena) -> Program {
         let mut states: Vec<StateUse> = plan
             .state
             .iter()
@@ -679,12 +690,14 @@ impl Program {
             })
             .collect();
         states.sort_by_key(|s| s.at);
+        let filed = FileUse::of(&plan.state, homes);
         let mut program = Program {
             calls: Vec::new(),
             operands: Vec::new(),
             operand_values: Vec::new(),
             inputs: Vec::new(),
             states,
+            filed,
             plan,
         };
         for instruction in &program.plan.instructions {
@@ -795,11 +808,11 @@ impl Program {
 
     /// # Safety
     /// The plan was proved safe and nobody else uses the arena.
-    unsafe fn run(&self, call: &Call, pool: &Pool, spill: Option<&SpillFile>) -> Result<(), RunError> {
+    unsafe fn run(&self, call: &Call, pool: &Pool, spill: Option<&dyn Spill>) -> Result<(), RunError> {
         let (inputs, outputs) = (&self.operands[call.inputs.clone()], &self.operands[call.outputs.clone()]);
         // SAFETY: the caller's promise.
         let io = unsafe { Io::new(inputs, outputs, call.workspace, call.workspace_bytes, pool) };
-        call.op.run(&io.with_spill(spill.map(|file| file as &dyn Spill)))
+        call.op.run(&io.with_spill(spill))
     }
 
     fn poison(&self, call: &Call) {
@@ -812,6 +825,42 @@ impl Program {
         }
         // SAFETY: as above.
         unsafe { std::ptr::write_bytes(call.workspace, 0xff, call.workspace_bytes) };
+    }
+}
+
+/// The file as a program sees it: slots of its plan, which lie elsewhere.
+struct Moved<'a> {
+    file: &'a SpillFile,
+    program: &'a Program,
+    /// Where values lie that do not outlive a run.
+    passing: u64,
+}
+
+impl Moved<'_> {
+    fn place(&self, slot: u64) -> u64 {
+        let states = self.program.plan.state.file_bytes();
+        if slot >= states {
+            return self.passing + (slot - states);
+        }
+        let filed = &self.program.filed;
+        let used = &filed[filed.partition_point(|f| f.at <= slot) - 1];
+        used.to.expect("all states are bound when a program runs") + (slot - used.at)
+    }
+}
+
+impl Spill for Moved<'_> {
+    unsafe fn write(&self, slot: u64, bytes: *const u8, n: usize) -> Result<(), String> {
+        // SAFETY: the caller's promise.
+        unsafe { self.file.write(self.place(slot), bytes, n) }
+    }
+
+    unsafe fn read(&self, slot: u64, bytes: *mut u8, n: usize) -> Result<(), String> {
+        // SAFETY: the caller's promise.
+        unsafe { self.file.read(self.place(slot), bytes, n) }
+    }
+
+    fn finish(&self, slot: u64) -> Result<(), String> {
+        self.file.finish(self.place(slot))
     }
 }
 
@@ -838,16 +887,21 @@ pub fn spill_memory(state: &StateLayout, plans: &[Plan]) -> Bytes {
 fn slots(state: &StateLayout, plans: &[&Plan]) -> Vec<(u64, u64)> {
     let mut slots: Vec<(u64, u64)> = state.iter_file().map(|(_, slot, ty)| (slot, ty.bytes() as u64)).collect();
     for plan in plans {
-        for (_, node) in plan.graph.nodes() {
-            let (slot, value) = match node.op.transfer() {
-                Some(Transfer::BeginWrite(slot)) => (slot, node.inputs[0]),
-                Some(Transfer::BeginRead(slot)) => (slot, node.outputs[0]),
-                _ => continue,
-            };
-            slots.push((slot, plan.graph.ty(value).bytes() as u64));
-        }
+        slots.extend(passing_slots(plan).map(|(slot, n)| (state.file_bytes() + slot, n)));
     }
     slots
+}
+
+/// The slots of a plan for values that do not outlive a run, counted from the end of its states in the file, with their sizes.
+fn passing_slots(plan: &Plan) -> impl Iterator<Item = (u64, u64)> {
+    plan.graph.nodes().filter_map(|(_, node)| {
+        let (slot, value) = match node.op.transfer() {
+            Some(Transfer::BeginWrite(slot)) => (slot, node.inputs[0]),
+            Some(Transfer::BeginRead(slot)) => (slot, node.outputs[0]),
+            _ => return None,
+        };
+        Some((slot.checked_sub(plan.state.file_bytes())?, plan.graph.ty(value).bytes() as u64))
+    })
 }
 
 pub(crate) fn map_arena(budget: &Budget, account: &str, bytes: u64) -> Result<Arena, ExecError> {

@@ -25,6 +25,7 @@
 mod arena;
 pub mod calibrate;
 mod engine;
+mod homes;
 mod sounding;
 mod spill;
 mod states;

@@ -5,7 +5,9 @@
 
 use crate::arena::Arena;
 use crate::engine::{Engine, ExecError, copy_in, copy_out, is_finite, map_arena, missing, slice_mut, wrong_type};
+use crate::homes::Homes;
 use crate::spill::{PIECE, SpillFile};
+use plimsoll_budget::Bytes;
 use plimsoll_graph::Operand;
 use plimsoll_plan::StateLayout;
 use plimsoll_tensor::{Element, Tensor, TensorType};
@@ -29,11 +31,97 @@ impl Engine {
         self.store.add_one(name, ty)
     }
 
+    /// Adds a state that is not in the layout: zeros in the file.
+    ///
+    /// # Errors
+    /// When there is no room for the file, or there is such a state.
+    pub fn add_filed_state(&mut self, name: &str, ty: TensorType) -> Result<(), ExecError> {
+        if self.state_type(name).is_some() {
+            let message = "exists already".into();
+            return Err(ExecError::Value { what: "state", name: name.to_owned(), message });
+        }
+        let slot = self.add_home(name, ty)?;
+        if ty.bytes() > 0 {
+            self.spill.as_mut().expect("made for the home above").clear(slot, ty.bytes() as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Moves a state that is not in the layout from memory to the file. Programs that it was bound to must be bound again, and want it there.
+    ///
+    /// # Errors
+    /// When there is no such state in memory, or no room for the file; it is then where it was.
+    pub fn move_to_file(&mut self, name: &str) -> Result<(), ExecError> {
+        let operand = self.store.get(name).filter(|_| self.state.get(name).is_none());
+        let operand = operand.ok_or_else(|| missing("state", name))?;
+        let slot = self.add_home(name, operand.ty)?;
+        // SAFETY: valid memory of a state; writing needs `&mut self`.
+        let bytes = unsafe { std::slice::from_raw_parts(operand.ptr, operand.ty.bytes()) };
+        if let Err(error) = self.file().store(slot, bytes) {
+            self.homes.remove(name);
+            return Err(error.into());
+        }
+        self.unbind(name);
+        self.store.remove(name);
+        Ok(())
+    }
+
+    /// Moves a state that is not in the layout from the file to memory. Programs that it was bound to must be bound again, and want it there.
+    ///
+    /// # Errors
+    /// When there is no such state in the file, or the budget or the system does not give the memory; it is then where it was.
+    pub fn move_to_memory(&mut self, name: &str) -> Result<(), ExecError> {
+        let home = self.homes.get(name).filter(|_| self.state.in_file(name).is_none());
+        let (slot, ty) = home.ok_or_else(|| missing("state", name))?;
+        self.store.add_one(name, ty)?;
+        let to = self.store.get(name).expect("added above");
+        // SAFETY: a state's memory, which nobody else uses.
+        let to = unsafe { std::slice::from_raw_parts_mut(to.ptr, ty.bytes()) };
+        if let Err(error) = self.file().fetch(slot, to) {
+            self.store.remove(name);
+            return Err(error.into());
+        }
+        self.unbind(name);
+        self.homes.remove(name);
+        Ok(())
+    }
+
+    /// Whether a state lives in the file.
+    pub fn is_in_file(&self, name: &str) -> bool {
+        self.homes.get(name).is_some()
+    }
+
+    /// The states in memory that are not in the layout.
+    pub fn stored_states(&self) -> impl Iterator<Item = (&str, TensorType)> {
+        self.store.iter().filter(|(name, _)| self.state.get(name).is_none())
+    }
+
+    /// Whether any state lives in the file.
+    pub fn has_filed_states(&self) -> bool {
+        !self.homes.is_empty()
+    }
+
+    /// The bytes of all states in the file.
+    pub fn filed_bytes(&self) -> Bytes {
+        Bytes(self.homes.bytes())
+    }
+
+    /// A home in the file, which grows if it must.
+    fn add_home(&mut self, name: &str, ty: TensorType) -> Result<u64, ExecError> {
+        let slot = self.homes.add(name, ty);
+        if let Err(error) = self.fit_file(&[]) {
+            self.homes.remove(name);
+            return Err(error);
+        }
+        Ok(slot)
+    }
+
     /// Removes a state that is not in the layout. Programs that it was bound to must be bound to another before they run.
     pub fn remove_state(&mut self, name: &str) {
-        if self.state.get(name).is_none() {
+        if self.state.get(name).is_none() && self.state.in_file(name).is_none() {
             self.unbind(name);
             self.store.remove(name);
+            self.homes.remove(name);
         }
     }
 
@@ -86,6 +174,7 @@ impl Engine {
         if !stays {
             self.spill = file;
         }
+        self.homes = Homes::of(layout);
         self.state = layout.clone();
         Ok(())
     }
@@ -198,7 +287,7 @@ impl Engine {
     /// The type of a state, if there is one of this name.
     pub fn state_type(&self, name: &str) -> Option<TensorType> {
         let in_memory = self.store.get(name).map(|operand| operand.ty);
-        in_memory.or(self.state.in_file(name).map(|(_, ty)| ty))
+        in_memory.or(self.homes.get(name).map(|(_, ty)| ty))
     }
 
     /// A state with a value that is not finite.
@@ -221,7 +310,7 @@ impl Engine {
     }
 
     fn find_state(&self, name: &str) -> Result<Home, ExecError> {
-        if let Some((slot, ty)) = self.state.in_file(name) {
+        if let Some((slot, ty)) = self.homes.get(name) {
             return Ok(Home::File { slot, ty });
         }
         self.store.get(name).map(Home::Memory).ok_or_else(|| missing("state", name))
@@ -238,7 +327,7 @@ impl Engine {
     }
 
     fn file(&self) -> &SpillFile {
-        self.spill.as_ref().expect("a layout with states in the file has one")
+        self.spill.as_ref().expect("states in the file have one")
     }
 
     /// Memory for a piece of a state on its way between the file and a caller.

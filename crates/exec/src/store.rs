@@ -51,6 +51,11 @@ impl Store {
         self.chunks.iter().flatten().map(|c| c.arena.held()).sum()
     }
 
+    /// All states, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, TensorType)> {
+        self.places.iter().map(|(name, place)| (name.as_str(), place.ty))
+    }
+
     /// A state's memory.
     pub fn get(&self, name: &str) -> Option<Operand> {
         let place = self.places.get(name)?;

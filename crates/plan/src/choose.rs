@@ -22,6 +22,7 @@ use crate::{CostModel, Explanation, Options, Plan, PlanError, StateLayout, check
 use plimsoll_graph::Graph;
 use plimsoll_tensor::TensorType;
 use std::cell::OnceCell;
+use std::collections::HashSet;
 use std::rc::Rc;
 use step::{Planning, Prepared};
 
@@ -68,6 +69,8 @@ pub struct State {
     pub ty: TensorType,
     /// When it goes to the file, should that be needed: lower numbers first; `None` for never.
     pub rank: Option<u32>,
+    /// Whether it lives in the file already, and stays there.
+    pub filed: bool,
 }
 
 /// What was chosen.
@@ -113,7 +116,7 @@ impl<'a> Chooser<'a> {
     fn of(steps: Rc<Vec<Prepared>>, states: &'a [State], options: &Options) -> Chooser<'a> {
         let mut movable: Vec<usize> = Vec::new();
         if options.spill {
-            movable.extend((0..states.len()).filter(|&i| states[i].rank.is_some()));
+            movable.extend((0..states.len()).filter(|&i| states[i].rank.is_some() && !states[i].filed));
             movable.sort_by_key(|&i| (states[i].rank, std::cmp::Reverse(states[i].ty.bytes()), i));
         }
         let seconds = steps.iter().map(|step| step.seconds(&options.costs)).collect();
@@ -276,10 +279,12 @@ impl<'a> Chooser<'a> {
         Planning { step: &self.steps[index], seconds: &self.seconds[index], options }
     }
 
-    /// A layout with the first `n` movable states in the file.
+    /// A layout with the first `n` movable states in the file, besides those that live there.
     fn layout(&self, n: usize) -> StateLayout {
-        let filed: Vec<&str> = self.movable[..n].iter().map(|&i| self.states[i].name.as_str()).collect();
-        StateLayout::with_file(self.states.iter().map(|s| (s.name.as_str(), s.ty)), |name| filed.contains(&name))
+        let there = self.states.iter().filter(|s| s.filed).map(|s| s.name.as_str());
+        let filed: HashSet<&str> =
+            self.movable[..n].iter().map(|&i| self.states[i].name.as_str()).chain(there).collect();
+        StateLayout::with_file(self.states.iter().map(|s| (s.name.as_str(), s.ty)), |name| filed.contains(name))
     }
 
     /// Some way to keep within the room with `n` states in the file: the first found for every step.

@@ -35,7 +35,7 @@ fn training_step(dice: &mut Dice) -> (Graph, Vec<State>, usize) {
         let mut weight = |g: &mut Graph, name: &str, ty: TensorType| {
             let name = format!("{name}{layer}");
             let value = g.state(&name, ty);
-            states.push(State { name, ty, rank: Some(1) });
+            states.push(State { name, ty, rank: Some(1), filed: false });
             weights.push((value, ty));
             value
         };
@@ -57,7 +57,7 @@ fn training_step(dice: &mut Dice) -> (Graph, Vec<State>, usize) {
     for (i, ((weight, ty), grad)) in weights.into_iter().zip(grads).enumerate() {
         let name = format!("m{i}");
         let moment = g.state(&name, ty);
-        states.push(State { name, ty, rank: Some(0) });
+        states.push(State { name, ty, rank: Some(0), filed: false });
         let kept = g.scale(moment, 0.9).unwrap();
         let moved = g.add(kept, grad.unwrap()).unwrap();
         g.assign(moment, moved).unwrap();

@@ -1,7 +1,7 @@
 //! Programs and states that come and go under one limit.
 
 use plimsoll::session::{Session, Techniques, Terms};
-use plimsoll::{Bytes, DType, Error, Graph, TensorType};
+use plimsoll::{Bytes, DType, Error, Graph, Tensor, TensorType};
 use plimsoll_graph::{Value, gradients};
 
 fn floats(dims: &[usize]) -> TensorType {
@@ -41,10 +41,14 @@ fn train(session: &mut Session, g: &Graph, depth: usize, rows: usize) -> Result<
     for i in 0..depth {
         let ty = floats(&[64, 64]);
         session.add_state(&format!("weight {i}"), ty)?;
-        fill(session.engine_mut().state_mut::<f32>(&format!("weight {i}"))?, i + 1);
+        let mut weights = vec![0.0; 64 * 64];
+        fill(&mut weights, i + 1);
+        session.engine_mut().set_state(&format!("weight {i}"), &Tensor::from_slice(&[64, 64], &weights)?)?;
     }
-    let program = session.prepare(7, g, Some(batch))?;
-    let plain = session.kept(7).unwrap().is_plain();
+    let names: Vec<(String, String)> = (0..depth).map(|i| (format!("w{i}"), format!("weight {i}"))).collect();
+    let bound: Vec<(&str, &str)> = names.iter().map(|(state, name)| (state.as_str(), name.as_str())).collect();
+    let program = session.prepare(7, g, Some(batch), &bound)?;
+    let plain = session.kept(program).is_plain();
     let engine = session.engine_mut();
     let mut losses = Vec::new();
     for _ in 0..3 {
@@ -100,7 +104,7 @@ fn programs_share_one_arena_and_make_room_for_each_other() {
         let total = g.sum_all(x).unwrap();
         let new = g.add(s, total).unwrap();
         g.assign(s, new).unwrap();
-        let program = session.prepare(n as u128, &g, None).unwrap();
+        let program = session.prepare(n as u128, &g, None, &[("s", "sum")]).unwrap();
         let engine = session.engine_mut();
         assert!(engine.run(program).is_err(), "a state that is bound to nothing");
         engine.bind(program, "s", "sum").unwrap();
@@ -111,7 +115,7 @@ fn programs_share_one_arena_and_make_room_for_each_other() {
         assert!(session.programs() <= 512);
     }
     assert_eq!(session.engine().state("sum").unwrap().to_f64(), [(1..700).sum::<usize>() as f64]);
-    assert!(session.find(1).is_none() && session.find(699).is_some());
+    assert!(session.find(1, []).unwrap().is_none() && session.find(699, []).unwrap().is_some());
     session.clear().unwrap();
     assert_eq!(session.engine().arena_bytes(), Bytes::ZERO);
 }
@@ -123,7 +127,7 @@ fn states_of_one_type_take_each_others_place_in_a_program() {
     let s = g.state("s", floats(&[2]));
     let twice = g.scale(s, 2.0).unwrap();
     g.assign(s, twice).unwrap();
-    let program = session.prepare(1, &g, None).unwrap();
+    let program = session.prepare(1, &g, None, &[]).unwrap();
     for (name, value) in [("a", 1.0f32), ("b", 5.0)] {
         session.add_state(name, floats(&[2])).unwrap();
         session.engine_mut().state_mut::<f32>(name).unwrap().fill(value);

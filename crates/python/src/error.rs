@@ -1,7 +1,7 @@
 //! Errors, and what they are in Python.
 
 use plimsoll::session::WouldNotFit;
-use plimsoll_exec::{ArenaError, ExecError};
+use plimsoll_exec::{ArenaError, ExecError, SpillError};
 use plimsoll_graph::GraphError;
 use pyo3::exceptions::{PyException, PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -96,15 +96,26 @@ fn no_memory(py: Python<'_>, error: &Error) -> PyErr {
     build().unwrap_or_else(|error| error)
 }
 
+impl Error {
+    /// Whether there is too little memory, and a larger limit may help.
+    pub fn is_about_memory(&self) -> bool {
+        use plimsoll::Error as Of;
+        let exec = |e: &ExecError| matches!(e, ExecError::Arena(_) | ExecError::Spill(SpillError::Memory(_)));
+        match self {
+            Error::Memory(_) => true,
+            Error::Exec(e) | Error::Plimsoll(Of::Exec(e)) => exec(e),
+            Error::Plimsoll(e) => matches!(e, Of::WouldNotFit(_) | Of::HostTooSmall(_) | Of::MemoryGrew(_)),
+            _ => false,
+        }
+    }
+}
+
 impl From<Error> for PyErr {
     fn from(error: Error) -> PyErr {
         let text = error.to_string();
         match error {
             Error::Plimsoll(plimsoll::Error::WouldNotFit(refusal)) => Python::attach(|py| would_not_fit(py, &refusal)),
-            Error::Plimsoll(plimsoll::Error::HostTooSmall(_) | plimsoll::Error::MemoryGrew(_))
-            | Error::Plimsoll(plimsoll::Error::Exec(ExecError::Arena(_)))
-            | Error::Memory(_)
-            | Error::Exec(ExecError::Arena(_)) => Python::attach(|py| no_memory(py, &error)),
+            error if error.is_about_memory() => Python::attach(|py| no_memory(py, &error)),
             Error::Graph(_)
             | Error::Value(_)
             | Error::Exec(ExecError::Run { .. })

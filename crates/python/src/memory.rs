@@ -22,16 +22,19 @@ fn set_memory_limit(py: Python<'_>, limit: Option<Bound<'_, PyAny>>) -> PyResult
     };
     Ok(py.detach(|| {
         let mut runtime = run::runtime_detached();
-        runtime.flush()?;
+        // What was asked for so far belongs to the limit so far. If it does not fit there, that is told once the new one is set: whoever
+        // saw a refusal and raises the limit must not be stopped by it.
+        let flushed = runtime.flush();
         runtime.session().set_terms(|terms| match &text {
             Some(text) => terms.set_limit(text.as_str()),
             None => terms.clear_limit(),
         })?;
-        let limits = runtime.session().terms().limits();
-        if limits.is_err() {
-            runtime.session().set_terms(|terms| terms.clear_limit())?;
+        let limit = runtime.session().terms().limits()?.limit;
+        match flushed {
+            Err(error) if !error.is_about_memory() => return Err(error),
+            _ => {}
         }
-        Ok::<_, Error>(limits?.limit.map(|limit| limit.0))
+        Ok::<_, Error>(limit.map(|limit| limit.0))
     })?)
 }
 
@@ -46,14 +49,20 @@ fn set_techniques(py: Python<'_>, split: bool, recompute: bool, spill: bool) -> 
 }
 
 /// Bytes: `limit` (None without one) and `source` in words, `current` and `peak` of the process as the kernel counts it, `held` by the engine's
-/// accounts, of which `states` and `arena`; `programs`: how many are ready to run.
+/// accounts, of which `states` and `arena`; `states_in_file` besides; `programs`: how many are ready to run.
 #[pyfunction]
 fn memory_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let (limits, states, arena, programs) = py.detach(|| {
+    let (limits, states, arena, programs, filed) = py.detach(|| {
         let mut runtime = run::runtime_detached();
         let session = runtime.session();
         let engine = session.engine();
-        (session.terms().limits(), engine.states_bytes().0, engine.arena_bytes().0, session.programs())
+        (
+            session.terms().limits(),
+            engine.states_bytes().0,
+            engine.arena_bytes().0,
+            session.programs(),
+            engine.filed_bytes().0,
+        )
     });
     let limits = limits.map_err(Error::from)?;
     let usage = measure::usage().unwrap_or_default();
@@ -65,6 +74,7 @@ fn memory_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     info.set_item("held", run::BUDGET.held().0)?;
     info.set_item("states", states)?;
     info.set_item("arena", arena)?;
+    info.set_item("states_in_file", filed)?;
     info.set_item("programs", programs)?;
     Ok(info)
 }
@@ -93,15 +103,17 @@ fn ledger(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 }
 
 /// How a program runs within the limit: bytes `arena` (of which `live` at once), `states`, `file`; `nodes`; `slices`, `ops_again`, `written`, `read` a
-/// step; `seconds` and `extra_seconds` as estimated (0 where nothing was); `kept` and `peak` in words. Plans it if it is not ready.
-#[pyfunction]
-fn plan_of<'py>(py: Python<'py>, program: &Bound<'py, Program>) -> PyResult<Bound<'py, PyDict>> {
+/// step; `seconds` and `extra_seconds` as estimated (0 where nothing was); `kept` and `peak` in words; `states_in_file`. Plans it if it is not
+/// ready. With `smallest` also the smallest limit of the process under which a plan is found, which takes a search.
+#[pyfunction(signature = (program, smallest=false))]
+fn plan_of<'py>(py: Python<'py>, program: &Bound<'py, Program>, smallest: bool) -> PyResult<Bound<'py, PyDict>> {
     let cut = &program.get().cut;
-    let (kept, arena, live, states, file, nodes, peak) = py.detach(|| {
+    let (kept, arena, live, states, file, nodes, peak, least) = py.detach(|| {
         let mut runtime = run::runtime_detached();
         let session = runtime.session();
+        let least = if smallest { cut.smallest(session)? } else { None };
         let id = cut.prepare(session)?;
-        let kept = session.kept(cut.key).expect("prepared above");
+        let kept = session.kept(id);
         let plan = session.engine().plan(id);
         let peak = explain(plan);
         let words: Vec<String> =
@@ -115,6 +127,7 @@ fn plan_of<'py>(py: Python<'py>, program: &Bound<'py, Program>) -> PyResult<Boun
             plan.file_bytes,
             plan.instructions.len(),
             words,
+            least,
         ))
     })?;
     let info = PyDict::new(py);
@@ -122,6 +135,8 @@ fn plan_of<'py>(py: Python<'py>, program: &Bound<'py, Program>) -> PyResult<Boun
     {
         info.set_item(name, bytes)?;
     }
+    info.set_item("smallest", least.map(|least| least.0))?;
+    info.set_item("states_in_file", kept.states_in_file.0)?;
     info.set_item("slices", kept.slices)?;
     info.set_item("ops_again", kept.ops_again)?;
     info.set_item("written", kept.written.0)?;

@@ -7,8 +7,8 @@ use crate::record::{Handle, Record};
 use crate::variable::{self, Cell};
 use plimsoll::session::{Session, Terms};
 use plimsoll::trainer::Profile;
-use plimsoll_budget::Budget;
-use plimsoll_exec::{Engine, ProgramId};
+use plimsoll_budget::{Budget, Bytes};
+use plimsoll_exec::{ArenaError, Engine, ProgramId};
 use plimsoll_graph::{Operand, Value};
 use plimsoll_tensor::TensorType;
 use pyo3::Python;
@@ -166,7 +166,11 @@ impl Runtime {
     /// When it cannot be planned or run.
     pub fn run(&mut self, cut: &Extract, inputs: &[Arc<Buffer>]) -> Result<Vec<Arc<Buffer>>, Error> {
         // Before it is planned, so that it counts.
-        let mut results = cut.new_results()?;
+        let session = self.session();
+        let mut results = match cut.new_results() {
+            Err(Error::Memory(ArenaError::Budget(over))) if session.make_room(over.asked)? => cut.new_results()?,
+            results => results?,
+        };
         self.run_into(cut, |i, to| to.copy_from_slice(inputs[i].bytes()), inputs.len(), &mut results)?;
         Ok(results.into_iter().map(Arc::new).collect())
     }
@@ -234,10 +238,22 @@ impl Extract {
 
     /// The program, planned if it is not ready.
     pub fn prepare(&self, session: &mut Session) -> Result<ProgramId, Error> {
-        match session.find(self.key) {
+        match session.find(self.key, self.variables.iter().map(|(cell, _)| cell.state_name()))? {
             Some(program) => Ok(program),
-            None => Ok(session.prepare(self.key, &self.graph, self.batch())?),
+            None => self.with_bound(|bound| Ok(session.prepare(self.key, &self.graph, self.batch(), bound)?)),
         }
+    }
+
+    /// The smallest limit of the process under which a plan is found.
+    pub fn smallest(&self, session: &mut Session) -> Result<Option<Bytes>, Error> {
+        self.with_bound(|bound| Ok(session.smallest(&self.graph, self.batch(), bound)?))
+    }
+
+    /// The graph's states that are variables, and the session's that they will be bound to.
+    fn with_bound<T>(&self, then: impl FnOnce(&[(&str, &str)]) -> T) -> T {
+        let names: Vec<String> = (0..self.variables.len()).map(|i| format!("v{i}")).collect();
+        let pairs = names.iter().zip(&self.variables).map(|(name, (cell, _))| (name.as_str(), cell.state_name()));
+        then(&pairs.collect::<Vec<_>>())
     }
 
     /// Gives the program its variables and known values.

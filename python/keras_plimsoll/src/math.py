@@ -5,6 +5,7 @@ import math as pymath
 
 import numpy as np
 from keras.src.backend.common import standardize_dtype
+from plimsoll import _special
 
 from keras_plimsoll.src import primitives as engine
 from keras_plimsoll.src import numpy as knp
@@ -288,22 +289,8 @@ def erfc(x):
 
 
 def erfinv(x):
-    """Winitzki's approximation, then Newton's steps on `erf` in double precision."""
     x = convert_to_tensor(x)
-    dtype = result_type(x.dtype, float)
-    y = cast(cast(x, dtype), "float64")
-    inside = knp.less(knp.absolute(y), 1.0)
-    z = knp.where(inside, y, like(y, 0.0))
-    a = 0.147
-    tail = engine.unary("log", knp.subtract(like(z, 1.0), knp.square(z)))
-    head = knp.add(knp.multiply(tail, 0.5), 2.0 / (pymath.pi * a))
-    root = engine.unary("sqrt", knp.subtract(engine.unary("sqrt", knp.subtract(knp.square(head), knp.divide(tail, a))), head))
-    w = knp.multiply(knp.sign(z), root)
-    for _ in range(3):
-        slope = knp.multiply(engine.unary("exp", knp.negative(knp.square(w))), 2.0 / pymath.sqrt(pymath.pi))
-        w = knp.subtract(w, knp.divide(knp.subtract(engine.unary("erf", w), z), slope))
-    limit = knp.where(knp.equal(knp.absolute(y), 1.0), knp.multiply(y, like(y, pymath.inf)), like(y, pymath.nan))
-    return cast(knp.where(inside, w, limit), dtype)
+    return _special.erfinv(cast(x, result_type(x.dtype, float)))
 
 
 def logdet(x):

@@ -24,9 +24,12 @@ from keras.src.utils import traceback_utils
 from keras.src.utils.python_utils import pythonify_logs
 from plimsoll import _engine as engine
 
+from keras_plimsoll.src import notebook
 from keras_plimsoll.src import record
 from keras_plimsoll.src.core import convert_to_numpy
 from keras_plimsoll.src.feed import EpochIterator
+
+notebook.install()
 
 # A stretch of steps between two looks at the results lasts about so long.
 _LOOK_EVERY = 0.1
@@ -415,7 +418,7 @@ class PlimsollTrainer(base_trainer.Trainer):
         A step that does not fit into the memory limit is refused with a `WouldNotFitError`, which tells the smallest limit
         that would do.
         """
-        from keras_plimsoll.src.plan import Plan
+        from plimsoll._plan import plan_of
 
         self._assert_compile_called("plan")
         rows = lambda v: np.zeros((batch_size, *v.shape[1:]), v.dtype)
@@ -425,7 +428,7 @@ class PlimsollTrainer(base_trainer.Trainer):
         function = self.make_train_function().one_step
         if not isinstance(function, record.Function):
             raise ValueError("with `run_eagerly=True` a step runs operation by operation and has no plan")
-        return Plan(engine.plan_of(function.program(batch).program))
+        return plan_of(function.program(batch).program)
 
 
 def _accept_old_arguments(method, given):

@@ -172,20 +172,6 @@ impl Terms {
         Ok(self.spill_dir().is_some())
     }
 
-    /// Where states are and how the steps run, within the limit if there is one; the memory for it is reserved, besides what is
-    /// `mapped` already.
-    pub(crate) fn choose(
-        &mut self,
-        steps: &[Step<'_>],
-        states: &[State],
-        room: &Room,
-        mapped: Bytes,
-    ) -> Result<Choice, Error> {
-        let choice = self.choice_or_remedies(steps, states, room)?;
-        self.take(room, &choice, mapped)?;
-        Ok(choice)
-    }
-
     /// As `choice`; a refusal says what was tried, and whether techniques that are not allowed would help.
     pub(crate) fn choice_or_remedies(
         &mut self,

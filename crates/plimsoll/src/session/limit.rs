@@ -53,7 +53,7 @@ const TABLES: Bytes = Bytes::kib(128);
 pub(crate) const GRAIN: Bytes = Bytes::kib(64);
 
 /// How close foreign memory may come to the limit during training.
-const RESERVE: Bytes = Bytes::kib(128);
+pub(super) const RESERVE: Bytes = Bytes::kib(128);
 
 /// Memory is touched ahead of the first step only where it is a large part of what the host has.
 const SOUND_FROM: Bytes = Bytes::mib(64);
@@ -443,6 +443,21 @@ impl Terms {
                 Err(Error::HostTooSmall(Box::new(HostTooSmall { needed, held, limit, from, found })))
             }
         }
+    }
+
+    /// What looking for room forgets, and what a plan that stays still needs: see [`Terms::put_back`].
+    pub(super) fn taken(&self) -> (Bytes, Option<LoadLine>) {
+        (self.runtime.as_ref().map_or(Bytes::ZERO, |r| r.bytes()), self.line.clone())
+    }
+
+    /// Reserves again what was taken before room was looked for.
+    pub(super) fn put_back(&mut self, (runtime, line): (Bytes, Option<LoadLine>)) {
+        (self.runtime, self.line) = (self.budget.account("runtime").reserve(runtime).ok(), line);
+    }
+
+    /// What the process's files take, as last planned.
+    pub(super) fn files(&self) -> Bytes {
+        self.line.as_ref().map_or(Bytes::ZERO, |line| line.files)
     }
 
     /// Compares what the process holds with what was planned, after an epoch. Gives a warning when something else grew.

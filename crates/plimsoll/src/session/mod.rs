@@ -7,11 +7,13 @@
 mod choose;
 mod limit;
 mod programs;
+mod room;
 
 pub use choose::{Kept, Techniques, usual_spill_dir};
 pub(crate) use limit::{Besides, HEAP_OF_A_NODE, INPUT, Room, with_tables};
 pub use limit::{Fixed, HostTooSmall, MemoryGrew, WouldNotFit};
 pub use programs::Session;
+pub(crate) use room::MOVABLE;
 
 use limit::LoadLine;
 use plimsoll_budget::{Budget, Limit, Reservation};

@@ -1,17 +1,17 @@
 //! Programs that come and go: graphs compiled while others are there already, in one arena, over states that come and go too.
 
 use super::limit::HEAP_OF_A_NODE;
-use super::{Besides, Kept, Terms, WouldNotFit};
+use super::room::{Watch, Work};
+use super::{Besides, Kept, Room, Terms, WouldNotFit};
 use crate::error::Error;
 use plimsoll_budget::{Bytes, Reservation};
 use plimsoll_exec::{ArenaError, Engine, ExecError, ProgramId, Settings};
 use plimsoll_graph::Graph;
-use plimsoll_plan::choose::State;
 use plimsoll_plan::split::Batch;
-use plimsoll_plan::{Choice, Options, Plan, StateLayout, Step, plan};
-use plimsoll_tensor::TensorType;
-use std::collections::HashMap;
+use plimsoll_plan::{Choice, Options, Plan, StateLayout, plan};
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
+use xxhash_rust::xxh3::Xxh3;
 
 /// The most programs that are kept.
 const PROGRAMS: usize = 512;
@@ -28,8 +28,8 @@ const BELIEVED: Duration = Duration::from_secs(1);
 /// States, and programs that work on them, under one memory limit.
 ///
 /// A program is known by a key of the caller's: the same key, the same computation. Programs that were not used for long
-/// make room for others, and are compiled again when they are asked for. All share one arena, as large as the largest needs. A state keeps its
-/// address while it lives. A program's states are bound to the session's when it runs ([`Engine::bind`]).
+/// make room for others, and are compiled again when they are asked for. All share one arena, as large as the largest needs. A program's states are
+/// bound to the session's when it runs ([`Engine::bind`]). Where the limit has no room for them, states move to a file (`room.rs`).
 ///
 /// ```
 /// use plimsoll::session::{Session, Terms};
@@ -43,7 +43,7 @@ const BELIEVED: Duration = Duration::from_secs(1);
 /// let x = g.input("x", ty);
 /// let sum = g.add(w, x)?;
 /// g.assign(w, sum)?;
-/// let program = session.prepare(1, &g, None)?;
+/// let program = session.prepare(1, &g, None, &[("w", "weights")])?;
 /// let engine = session.engine_mut();
 /// engine.bind(program, "w", "weights")?;
 /// for _ in 0..3 {
@@ -55,8 +55,8 @@ const BELIEVED: Duration = Duration::from_secs(1);
 /// # }
 /// ```
 pub struct Session {
-    terms: Terms,
-    engine: Engine,
+    pub(super) terms: Terms,
+    pub(super) engine: Engine,
     programs: HashMap<u128, Entry>,
     /// The heap of plans that were made since the process was last measured: of those before, the measurement knows.
     plans: Reservation,
@@ -64,7 +64,11 @@ pub struct Session {
     heap: Bytes,
     clock: u64,
     /// What was left of the limit when it was last measured, and when that was.
-    left: Option<(Instant, Bytes)>,
+    pub(super) left: Option<(Instant, Bytes)>,
+    /// When to look for memory that grew elsewhere.
+    pub(super) watch: Watch,
+    /// States in the file for which a plan was made there: they stay.
+    pub(super) moved: HashSet<String>,
 }
 
 struct Entry {
@@ -81,8 +85,21 @@ impl Session {
     pub fn new(terms: Terms) -> Result<Session, Error> {
         let settings = Settings { threads: terms.threads, spill_dir: terms.spill_dir() };
         let engine = Engine::open(&terms.budget, &StateLayout::default(), Vec::new(), settings)?;
+        if let (false, Ok(limits)) = (terms.shared_budget, terms.limits()) {
+            terms.budget.set_limit(limits.limit);
+        }
         let plans = terms.budget.account("plans").reserve(Bytes::ZERO).map_err(over)?;
-        Ok(Session { terms, engine, programs: HashMap::new(), plans, heap: Bytes::ZERO, clock: 0, left: None })
+        Ok(Session {
+            terms,
+            engine,
+            programs: HashMap::new(),
+            plans,
+            heap: Bytes::ZERO,
+            clock: 0,
+            left: None,
+            watch: Watch::default(),
+            moved: HashSet::new(),
+        })
     }
 
     /// What programs are planned under.
@@ -90,13 +107,23 @@ impl Session {
         &self.terms
     }
 
-    /// What programs are planned under, to be changed: all programs are planned anew when they are asked for.
+    /// What programs are planned under, to be changed: all programs are planned anew when they are asked for. The budget has the new limit from now on.
     ///
     /// # Errors
-    /// When the system does not give back memory, or the spill file cannot move to where it may be now.
+    /// When the limit cannot be understood (the terms are then as before), or the spill file cannot move to where it may be now.
     pub fn set_terms(&mut self, change: impl FnOnce(&mut Terms)) -> Result<(), Error> {
         self.clear()?;
+        self.moved.clear();
+        let before = (self.terms.limit.clone(), self.terms.techniques);
         change(&mut self.terms);
+        match self.terms.limits() {
+            Ok(limits) if !self.terms.shared_budget => self.terms.budget.set_limit(limits.limit),
+            Ok(_) => (),
+            Err(error) => {
+                (self.terms.limit, self.terms.techniques) = before;
+                return Err(error);
+            }
+        }
         Ok(self.engine.set_spill_dir(self.terms.spill_dir())?)
     }
 
@@ -124,18 +151,10 @@ impl Session {
         &mut self.engine
     }
 
-    /// Adds a state of zeros.
-    ///
-    /// # Errors
-    /// When there is no memory for it, or such a state exists.
-    pub fn add_state(&mut self, name: &str, ty: TensorType) -> Result<(), Error> {
-        self.left = self.left.map(|(at, left)| (at, left.saturating_sub(Bytes::from(ty.bytes()))));
-        Ok(self.engine.add_state(name, ty)?)
-    }
-
     /// Removes a state.
     pub fn remove_state(&mut self, name: &str) {
         self.engine.remove_state(name);
+        self.moved.remove(name);
     }
 
     /// How many programs are ready to run.
@@ -143,43 +162,103 @@ impl Session {
         self.programs.len()
     }
 
-    /// A program that is ready to run.
-    pub fn find(&mut self, key: u128) -> Option<ProgramId> {
-        self.clock += 1;
-        let entry = self.programs.get_mut(&key)?;
-        entry.used = self.clock;
-        Some(entry.id)
-    }
-
-    /// What is done so that a program keeps the limit; `None` when it is not ready.
-    pub fn kept(&self, key: u128) -> Option<Kept> {
-        self.programs.get(&key).map(|entry| Kept::of(self.engine.plan(entry.id)))
-    }
-
-    /// The program of this key, planned within the limit if it is not ready; `batch` says which inputs may be cut into slices.
+    /// A program that is ready to run on these states of the session.
     ///
-    /// The program's states are in memory of their own, the session's or the caller's: they count there.
+    /// From time to time the process is looked at: when something else in it took so much memory that the limit would be passed, all
+    /// programs are planned anew.
+    ///
+    /// # Errors
+    /// When the system does not give back memory.
+    pub fn find<'a>(
+        &mut self,
+        key: u128,
+        states: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Option<ProgramId>, Error> {
+        self.watch()?;
+        self.clock += 1;
+        let key = self.key_on(key, states);
+        let Some(entry) = self.programs.get_mut(&key) else { return Ok(None) };
+        entry.used = self.clock;
+        Ok(Some(entry.id))
+    }
+
+    /// What is done so that a program keeps the limit.
+    pub fn kept(&self, program: ProgramId) -> Kept {
+        Kept::of(self.engine.plan(program))
+    }
+
+    /// The program of this key, planned within the limit if it is not ready; `batch` says which inputs may be cut into slices, and `bound` which
+    /// states of the session its states will be bound to.
+    ///
+    /// The session's states may move to the file, and stay there. The others are in memory of the caller's, and count there.
     ///
     /// # Errors
     /// When the limit cannot be kept ([`Error::WouldNotFit`]). What was ready is so still, or will be planned anew.
-    pub fn prepare(&mut self, key: u128, graph: &Graph, batch: Option<Batch>) -> Result<ProgramId, Error> {
-        if let Some(id) = self.find(key) {
+    pub fn prepare(
+        &mut self,
+        key: u128,
+        graph: &Graph,
+        batch: Option<Batch>,
+        bound: &[(&str, &str)],
+    ) -> Result<ProgramId, Error> {
+        if let Some(id) = self.find(key, bound.iter().map(|(_, name)| *name))? {
             return Ok(id);
         }
-        let plan = self.plan(graph, batch)?;
+        self.bring_back(bound)?;
+        let plan = self.plan(graph, batch, bound)?;
+        // Where the plan wants them, for as long as it may run.
+        let filed = bound.iter().map(|(_, name)| *name).filter(|name| self.engine.is_in_file(name));
+        self.moved.extend(filed.map(str::to_owned));
         let heap = heap_of(&plan);
         self.make_room_for_plan(heap);
         let id = self.engine.add_plan(plan)?;
         self.heap += heap;
+        let key = self.key_on(key, bound.iter().map(|(_, name)| *name));
         self.programs.insert(key, Entry { id, used: self.clock, heap });
         Ok(id)
     }
 
+    /// The smallest limit for which a plan of this graph is found, as things are now.
+    ///
+    /// # Errors
+    /// When the graph is broken.
+    pub fn smallest(
+        &mut self,
+        graph: &Graph,
+        batch: Option<Batch>,
+        bound: &[(&str, &str)],
+    ) -> Result<Option<Bytes>, Error> {
+        let work = Work::new(graph, batch, bound, &self.engine);
+        let taken = self.terms.taken();
+        let room = self.terms.room(std::slice::from_ref(graph), Some(&self.engine), Besides::default());
+        self.terms.put_back(taken);
+        let mut room = room?;
+        room.fixed.others += self.fixed_besides(&work);
+        room.limit = Some(work.lent);
+        match self.terms.choice(&[work.step()], &work.states, &room) {
+            Err(Error::WouldNotFit(refusal)) => Ok(Some(refusal.smallest.saturating_sub(work.lent))),
+            Err(other) => Err(other),
+            Ok(_) => Ok(None),
+        }
+    }
+
+    /// The key of a program on these states: it differs by which of them are in the file.
+    fn key_on<'a>(&self, key: u128, states: impl IntoIterator<Item = &'a str>) -> u128 {
+        if !self.engine.has_filed_states() {
+            return key;
+        }
+        let mut hash = Xxh3::with_seed(key as u64);
+        for name in states {
+            hash.update(&[self.engine.is_in_file(name) as u8]);
+        }
+        key ^ hash.digest128()
+    }
+
     /// The plan of a graph, in an arena that the limit has room for.
-    fn plan(&mut self, graph: &Graph, batch: Option<Batch>) -> Result<Plan, Error> {
-        let layout = StateLayout::new(graph.states().map(|(v, name)| (name, *graph.ty(v))));
+    fn plan(&mut self, graph: &Graph, batch: Option<Batch>, bound: &[(&str, &str)]) -> Result<Plan, Error> {
+        let work = Work::new(graph, batch, bound, &self.engine);
         let options = Options { threads: self.terms.threads, ..Options::default() };
-        let plain = plan(graph, &layout, &options)?;
+        let plain = plan(graph, &work.layout, &options)?;
         let more = Bytes(plain.arena_bytes).saturating_sub(self.engine.arena_bytes());
         if more == Bytes::ZERO || self.believed().is_some_and(|left| Bytes(more.0 * 8) <= left) {
             self.left = self.left.map(|(at, left)| (at, left.saturating_sub(more)));
@@ -190,14 +269,14 @@ impl Session {
         self.plans.resize(Bytes::ZERO).map_err(over)?;
         let mut room = self.terms.room(graphs, Some(&self.engine), Besides::default())?;
         let Some(limit) = room.limit else { return Ok(plain) };
-        // The planner sees the program's states; what counts are those of the session. Memory of the caller's counts elsewhere.
-        let (own, all) = (Bytes(layout.bytes()), self.engine.states_bytes());
-        room.fixed.others += all;
-        room.limit = Some(limit + own);
-        let for_arena = room.fixed.space_within(limit);
+        // The planner sees the program's states; the other states, and memory of the caller's, count besides.
+        room.fixed.others += self.fixed_besides(&work);
+        room.limit = Some(limit + work.lent);
+        let own = Bytes(work.layout.bytes());
+        let for_arena = room.fixed.space_within(limit + work.lent).saturating_sub(own);
         self.left = Some((Instant::now(), for_arena.saturating_sub(Bytes(plain.arena_bytes))));
         if Bytes(plain.arena_bytes) + heap_of(&plain) <= for_arena {
-            let choice = Choice { layout, plans: vec![plain] };
+            let choice = Choice { layout: work.layout, plans: vec![plain] };
             self.terms.take(&room, &choice, own + self.engine.arena_bytes())?;
             self.shrink_arena(for_arena)?;
             return Ok(choice.plans.into_iter().next().expect("the one above"));
@@ -205,25 +284,46 @@ impl Session {
         drop(plain);
         // The arena goes before the search, which needs memory of its own; the programs are still there.
         self.engine.release_arena()?;
-        let state =
-            |(v, name): (plimsoll_graph::Value, &str)| State { name: name.into(), ty: *graph.ty(v), rank: None };
-        let states: Vec<State> = graph.states().map(state).collect();
-        let step = Step { graph, batch, slices: None };
-        let chosen = self.terms.choose(&[step], &states, &room, own);
-        self.shrink_arena(for_arena)?;
-        let Choice { plans, .. } = chosen.map_err(|error| match error {
+        let chosen = self.choose(&work, room, limit);
+        let most = chosen.as_ref().map_or(Bytes::ZERO, |plan| Bytes(plan.arena_bytes));
+        self.shrink_arena(for_arena.max(most))?;
+        chosen
+    }
+
+    /// A plan that keeps the limit. States that it wants in the file move there; if that is not enough, all others do.
+    fn choose(&mut self, work: &Work<'_>, mut room: Room, limit: Bytes) -> Result<Plan, Error> {
+        let mut chosen = self.terms.choice_or_remedies(&[work.step()], &work.states, &room);
+        if matches!(chosen, Err(Error::WouldNotFit(_))) {
+            let before = self.fixed_besides(work);
+            if self.move_others_to_file(work)? {
+                let after = self.fixed_besides(work);
+                room.fixed.others = room.fixed.others.saturating_sub(before) + after;
+                chosen = self.terms.choice_or_remedies(&[work.step()], &work.states, &room);
+            }
+        }
+        let choice = chosen.map_err(|error| match error {
             Error::WouldNotFit(mut refusal) => {
-                let WouldNotFit { limit, smallest, unlimited, unavoidable, .. } = &mut *refusal;
-                for bytes in [limit, smallest, unlimited, unavoidable] {
-                    *bytes = bytes.saturating_sub(own);
+                let WouldNotFit { smallest, unlimited, unavoidable, .. } = &mut *refusal;
+                for bytes in [smallest, unlimited, unavoidable] {
+                    *bytes = bytes.saturating_sub(work.lent);
                 }
-                refusal.fixed.others = refusal.fixed.others.saturating_sub(all);
-                refusal.states = all;
+                refusal.limit = limit;
+                refusal.fixed.others = refusal.fixed.others.saturating_sub(self.fixed_besides(work));
+                refusal.states = self.engine.states_bytes() + self.engine.filed_bytes();
                 Error::WouldNotFit(refusal)
             }
             other => other,
         })?;
-        Ok(plans.into_iter().next().expect("a plan for the step"))
+        let goes: Vec<String> = choice
+            .layout
+            .iter_file()
+            .filter_map(|(name, ..)| work.bound_to(name))
+            .filter(|name| !self.engine.is_in_file(name))
+            .map(str::to_owned)
+            .collect();
+        self.move_to_file(goes)?;
+        self.terms.take(&room, &choice, Bytes(choice.layout.bytes()))?;
+        Ok(choice.plans.into_iter().next().expect("a plan for the step"))
     }
 
     /// Forgets programs that an arena of this size has no room for: they were planned when there was more.
@@ -255,14 +355,6 @@ impl Session {
             self.engine.remove_plan(entry.id);
             self.heap = self.heap.saturating_sub(entry.heap);
         }
-    }
-
-    /// Compares what the process holds with what was planned; gives a warning when something else grew.
-    ///
-    /// # Errors
-    /// When it grew up to the limit.
-    pub fn watch_memory(&mut self) -> Result<Option<String>, Error> {
-        self.terms.watch_memory(0)
     }
 }
 

@@ -5,7 +5,7 @@ use super::Trainer;
 use super::compile::{StepKey, input_name};
 use crate::data::Feed;
 use crate::error::Error;
-use crate::session::{Besides, Kept, Room, Techniques};
+use crate::session::{Besides, Kept, MOVABLE, Room, Techniques};
 use crate::trace::{Mode, Role, Variables};
 use plimsoll_budget::limits::Limits;
 use plimsoll_budget::{Bytes, Ledger};
@@ -36,9 +36,6 @@ pub struct SweepPoint {
     /// What is done to keep it.
     pub kept: Kept,
 }
-
-/// States below this size never go to the file: the way there takes longer than it is worth.
-const MOVABLE: usize = 64 << 10;
 
 impl Trainer {
     /// With these ways to keep a memory limit instead of all.
@@ -246,6 +243,7 @@ fn states(variables: &Variables) -> Vec<State> {
         name: v.name.clone(),
         ty: v.ty,
         rank: rank(v.role).filter(|_| v.ty.bytes() >= MOVABLE),
+        filed: false,
     };
     variables.iter().map(state).collect()
 }
