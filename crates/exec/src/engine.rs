@@ -485,6 +485,15 @@ impl Engine {
         }
     }
 
+    /// The same between runs whose products pack a lot: they take so long that this does not matter, and other work in this thread,
+    /// the caller's too, may have changed the heap since.
+    fn settle_if_large(&self) {
+        const LARGE: Bytes = Bytes::mib(1);
+        if self.library.bytes() >= LARGE {
+            gemm::settle_heap();
+        }
+    }
+
     /// The layout of the states.
     pub fn state_layout(&self) -> &StateLayout {
         &self.state
@@ -508,6 +517,7 @@ impl Engine {
     /// # Errors
     /// When an op meets values it cannot compute with, or a transfer fails; states changed before it stay changed.
     pub fn run(&mut self, program: ProgramId) -> Result<(), ExecError> {
+        self.settle_if_large();
         let program = self.program(program)?;
         let _settled = Settled(self.spill.as_ref());
         for call in &program.calls {
@@ -532,6 +542,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::run`].
     pub fn run_guarded(&mut self, program: ProgramId, guard: &str) -> Result<Option<NonFinite>, ExecError> {
+        self.settle_if_large();
         let watched = self.find_output(program, guard)?;
         let program = self.program(program)?;
         let maker = program.maker(guard);
