@@ -43,7 +43,7 @@ fn train(session: &mut Session, g: &Graph, depth: usize, rows: usize) -> Result<
         session.add_state(&format!("weight {i}"), ty)?;
         let mut weights = vec![0.0; 64 * 64];
         fill(&mut weights, i + 1);
-        session.engine_mut().set_state(&format!("weight {i}"), &Tensor::from_slice(&[64, 64], &weights)?)?;
+        session.engine_mut().set_state(&format!("weight {i}"), &Tensor::from_slice([64, 64], &weights)?)?;
     }
     let names: Vec<(String, String)> = (0..depth).map(|i| (format!("w{i}"), format!("weight {i}"))).collect();
     let bound: Vec<(&str, &str)> = names.iter().map(|(state, name)| (state.as_str(), name.as_str())).collect();

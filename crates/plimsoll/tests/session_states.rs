@@ -65,7 +65,7 @@ fn states_that_memory_has_no_room_for_live_in_a_file() {
             if i < depth {
                 fill(&mut values, i + 1);
             }
-            session.engine_mut().set_state(name, &Tensor::from_slice(&[width, width], &values).unwrap()).unwrap();
+            session.engine_mut().set_state(name, &Tensor::from_slice([width, width], &values).unwrap()).unwrap();
         }
         let mut losses = Vec::new();
         for _ in 0..3 {

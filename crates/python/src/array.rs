@@ -1,8 +1,7 @@
 //! Values from Python and back: NumPy arrays by their memory, everything else by way of NumPy.
 
 use crate::buffer::Buffer;
-use crate::error::Error;
-use crate::run::BUDGET;
+use crate::run::{BUDGET, with_room};
 use plimsoll_tensor::{DType, Shape, TensorType};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
@@ -104,7 +103,7 @@ unsafe fn copy_of(ty: TensorType, address: usize) -> PyResult<Arc<Buffer>> {
         // SAFETY: the caller's promise.
         n => unsafe { std::slice::from_raw_parts(address as *const u8, n) },
     };
-    Ok(Arc::new(Buffer::of_bytes(&BUDGET, ty, bytes).map_err(Error::from)?))
+    Ok(Arc::new(with_room(|| Buffer::of_bytes(&BUDGET, ty, bytes))?))
 }
 
 /// A copy of a Python object's elements: an array, a number, nested lists, or anything that NumPy can make an array of.

@@ -53,6 +53,23 @@ pub fn runtime_detached() -> MutexGuard<'static, Runtime> {
     RUNTIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Makes something that needs memory of the budget; where there is none, the session makes room if nobody is at work in it.
+///
+/// # Errors
+/// When there is no memory.
+pub fn with_room<T>(make: impl Fn() -> Result<T, ArenaError>) -> Result<T, Error> {
+    match make() {
+        Err(ArenaError::Budget(over)) => {
+            let free = match RUNTIME.try_lock() {
+                Ok(mut runtime) => runtime.session().make_room(over.asked)?,
+                Err(_) => false,
+            };
+            if free { Ok(make()?) } else { Err(ArenaError::Budget(over).into()) }
+        }
+        made => Ok(made?),
+    }
+}
+
 impl Runtime {
     /// The session, without the states of variables that went.
     pub fn session(&mut self) -> &mut Session {

@@ -139,15 +139,16 @@ impl Session {
         counted.max(held) + wanted <= limit
     }
 
-    /// Moves states to the file until so many more bytes of the budget are free, the largest first. Gives back whether they are.
+    /// Makes room for memory of the caller's: forgets all programs, which are planned anew with what is left then, and moves states to the file until so
+    /// many more bytes of the budget are free, the largest first. Gives back whether they are.
     ///
     /// # Errors
     /// When the file has no room.
     pub fn make_room(&mut self, bytes: Bytes) -> Result<bool, Error> {
-        self.left = None;
+        let is_free = |session: &Session| session.terms.budget.left().is_none_or(|left| left >= bytes);
+        self.clear()?;
         let mut states: Vec<(String, Bytes)> = self.movable().collect();
         states.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-        let is_free = |session: &Session| session.terms.budget.left().is_none_or(|left| left >= bytes);
         for (name, _) in states {
             if is_free(self) {
                 break;
