@@ -56,6 +56,7 @@ pub fn run<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) ->
 }
 
 /// Runs a command, and gives what the kernel tells its parent about it: the most memory it had, the time of processors it took.
+#[allow(clippy::zombie_processes, reason = "`wait4` waits for it, and tells more")]
 pub fn measured(command: &mut Command) -> (Output, libc::rusage) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
     let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());

@@ -194,7 +194,7 @@ mod tests {
 
     /// What a file of bytes counted up would give.
     fn content(offset: u64, memory: &mut [u8]) {
-        memory.iter_mut().enumerate().for_each(|(i, byte)| *byte = ((offset + i as u64) * 7 >> 3) as u8);
+        memory.iter_mut().enumerate().for_each(|(i, byte)| *byte = (((offset + i as u64) * 7) >> 3) as u8);
     }
 
     /// Looks rows up and says which were missing; the others are checked.
