@@ -278,6 +278,7 @@ impl Outcome {
     }
 }
 
+#[allow(clippy::zombie_processes, reason = "`wait4` waits for it, and tells more")]
 fn start(arguments: &[&str], group: Option<&Group>) -> Outcome {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.arg("--child").args(arguments).env_remove("PLIMSOLL_MEMORY_LIMIT");
