@@ -125,7 +125,8 @@ fn converted_files_hold_the_same() {
     refused(&fixture("images"), "x.csv", "component image: u8[?,?,3] is not a scalar");
     refused(&fixture("images"), "x.parquet", "neither a scalar nor of one axis");
     refused(&fixture("pandas.csv"), "x.npy", "a .npy file holds one component, but there are");
-    refused(&fixture("pandas.csv"), "x.npz", "npz files are not written");
+    refused(&fixture("pandas.csv"), "x.npz", "write_npz: component name: bytes[] is not of numbers");
+    refused(&fixture("pandas.csv"), "x.idx", "files are not written");
     refused(&fixture("pandas.csv"), "x.what", "'.what' is no ending of a known format");
     refused(&to("11.csv"), "11.csv", "would be written over itself");
     refused(&fixture("no.csv"), "x.parquet", "No such file");

@@ -8,20 +8,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const ROWS: i64 = 100_000;
 
-/// Numbers in random order; says how many were made.
-fn source(made: &Arc<AtomicU64>) -> Dataset {
-    let made = made.clone();
-    Dataset::range(0, ROWS, 1).shuffle(None, 3).map_in_place("value", move |_: &mut [i64]| {
-        made.fetch_add(1, Ordering::Relaxed);
-    })
+/// Numbers in random order; says at which place the first one was that was made.
+fn source(first: &Arc<AtomicU64>) -> Dataset {
+    let first = first.clone();
+    Dataset::range(0, ROWS, 1).shuffle(None, 3).enumerate("place", 0).map_in_place(
+        "place",
+        move |place: &mut [i64]| {
+            first.fetch_min(place[0] as u64, Ordering::Relaxed);
+        },
+    )
 }
 
 fn value() -> [Component; 1] {
     [Component::new("value", DType::I64, &[])]
 }
 
-/// Chains in which elements are left out or added, and how many elements of the source may be read again: what is read ahead, and
-/// what lies between two notes.
+/// Chains in which elements are left out or added, evenly over the source.
 fn chains(made: &Arc<AtomicU64>) -> Vec<(&'static str, Dataset)> {
     let keep = |data: Dataset, n: i64| data.filter(move |row| Ok(row.get::<i64>("value")?[0] % n != 1));
     let each = |row: &plimsoll_data::Row<'_>| {
@@ -39,7 +41,7 @@ fn chains(made: &Arc<AtomicU64>) -> Vec<(&'static str, Dataset)> {
                 .map(value(), |row, out| out.set("value", &[], &[row.get::<i64>("value")?[0] * 2]))
                 .parallel(Calls::Fixed(2))
                 .enumerate("number", 0)
-                .take(50_000)
+                .take(80_000)
                 .batch(5),
         ),
         ("window", keep(source(made), 3).window(4, 3, 2, false).prefetch(Calls::Fixed(4))),
@@ -67,34 +69,32 @@ fn values(element: Result<plimsoll_data::Element, Error>) -> Vec<i64> {
 
 #[test]
 fn what_lies_before_the_place_is_not_read_again() {
-    let (made, made_again) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (made, first_again) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let budget = Budget::new(Bytes::mib(4));
     let mut places = 0;
     let mut state = 99u64;
-    for ((name, data), (_, again)) in chains(&made).into_iter().zip(chains(&made_again)) {
+    for ((name, data), (_, again)) in chains(&made).into_iter().zip(chains(&first_again)) {
         let options = |threads| Options::new(&budget).threads(threads).epoch(1);
         let expected: Vec<Vec<i64>> = data.iter_with(&options(2)).unwrap().map(values).collect();
-        made.store(0, Ordering::Relaxed);
         let mut iter = data.iter_with(&options(2)).unwrap();
-        let (mut at, mut ahead) = (0, 0);
+        let mut at = 0;
         // About twenty places along one pass, from each of which another one goes on.
         while at < expected.len() {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let step = (state >> 33) as usize % (expected.len() / 10) + 1;
             at += iter.by_ref().take(step).count();
-            // What the first pass has made beyond its place.
-            let at_place = at as u64 * ROWS as u64 / expected.len() as u64;
-            ahead = ahead.max(made.load(Ordering::Relaxed).saturating_sub(at_place));
             let position = iter.save();
             assert!(position.len() <= 80, "{name}: {} bytes", position.len());
-            made_again.store(0, Ordering::Relaxed);
+            first_again.store(u64::MAX, Ordering::Relaxed);
             let mut rest = again.resume(&position, &options(places % 3 + 1)).unwrap();
             let first: Vec<Vec<i64>> = rest.by_ref().take(3).map(values).collect();
             drop(rest);
             assert_eq!(first, expected[at..expected.len().min(at + 3)], "{name} at {at}");
-            // What threads make ahead again, what lies behind the nearest note, and blocks of 32 KiB on the way.
-            let (n, most) = (made_again.load(Ordering::Relaxed), 2 * ahead + 3 * 4096);
-            assert!(n <= most, "{name}: {n} of {ROWS} at {at} of {}, {ahead} ahead", expected.len());
+            // What lies behind the nearest note, and blocks of 32 KiB on the way.
+            let (from, at_place) =
+                (first_again.load(Ordering::Relaxed), at as u64 * ROWS as u64 / expected.len() as u64);
+            let what = format!("{name}: made from {from} on, at {at} of {}, which is near {at_place}", expected.len());
+            assert!(from.saturating_add(3 * 4096) >= at_place, "{what}");
             places += 1;
             if places % 5 == 0 {
                 let rest = again.resume(&position, &options(2)).unwrap().map(values);
