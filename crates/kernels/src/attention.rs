@@ -18,7 +18,7 @@ pub use backward::{attention_grad, attention_grad_scratch};
 pub use forward::{attention, attention_scratch};
 pub use naive::{NaiveMask, attention_grad_naive, attention_naive};
 
-use crate::gemm::{Packing, Transposed};
+use crate::gemm::Packing;
 use crate::random::{Distribution, Key, fill_block};
 use std::marker::PhantomData;
 
@@ -33,8 +33,8 @@ pub fn attention_packing<T>(shape: &Attention) -> Packing {
     let (queries, keys) = (QUERY_BLOCK.min(shape.queries), KEY_BLOCK.min(shape.keys));
     let depth = shape.depth.max(shape.value_depth);
     // Scores and their gradients, results, and the gradients of keys, values and queries.
-    let here = |m: usize, k: usize, n: usize| Packing::here::<T>((m, k, n), Transposed::BOTH);
-    here(keys, depth, queries).max(here(queries, keys, depth)).max(here(keys, queries, depth))
+    let (scores, results) = (Packing::here::<T>(keys, depth, queries), Packing::here::<T>(queries, keys, depth));
+    scores.max(results).max(Packing::here::<T>(keys, queries, depth))
 }
 
 /// The sizes of an attention and what it may look at.

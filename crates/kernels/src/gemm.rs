@@ -251,62 +251,39 @@ pub struct Packing {
     buffer: usize,
 }
 
-/// Which operands of a product are read transposed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Transposed {
-    /// The left one.
-    pub left: bool,
-    /// The right one.
-    pub right: bool,
-}
-
-impl Transposed {
-    /// Both, which also bounds products whose result is not stored row by row.
-    pub const BOTH: Transposed = Transposed { left: true, right: true };
-}
-
-/// Bytes of a column of the library's tallest register tile: 4 registers of AVX-512. Sizes are rounded up to multiples.
-const REGISTER_TILE: usize = 4 * 64;
+/// Rows or columns of the library's widest register tile: sizes are rounded up to multiples.
+const REGISTER_TILE: usize = 96;
 
 /// Register tiles that the slab holds at most.
 const SLAB_TILES: usize = 8;
-
-/// Columns of which the library's vectors leave none over, whatever their width.
-const WHOLE_VECTORS: usize = 16;
 
 impl Packing {
     /// No products.
     pub const NONE: Packing = Packing { slab: 0, buffer: 0 };
 
-    /// For [`matmul`] with these sizes and a result that is stored row by row.
-    pub fn matmul<T>((m, k, n): (usize, usize, usize), transposed: Transposed, chunk: usize) -> Packing {
+    /// For [`matmul`] with these sizes.
+    pub fn matmul<T>(m: usize, k: usize, n: usize, chunk: usize) -> Packing {
         let depth = k.min(chunk).min(DEPTH);
-        let columns = depth * rounded::<T>(tile_columns(k, n).min(widest::<T>()).min(n));
+        let columns = depth * rounded(tile_columns(k, n).min(widest::<T>()).min(n));
         // A slice with fewer terms may have wider tiles, but those are small ones.
-        let small = SMALL_RIGHT.min(depth * n) + depth * rounded::<T>(1);
-        Packing::of::<T>(m.min(tallest::<T>()), depth, columns.max(small), n, transposed)
+        let small = SMALL_RIGHT.min(depth * n) + depth * REGISTER_TILE;
+        Packing::of::<T>(m.min(tallest::<T>()), depth, columns.max(small))
     }
 
-    /// For [`matmul_here`] with these sizes and a result that is stored row by row.
-    pub fn here<T>((m, k, n): (usize, usize, usize), transposed: Transposed) -> Packing {
+    /// For [`matmul_here`] with these sizes.
+    pub fn here<T>(m: usize, k: usize, n: usize) -> Packing {
         let depth = k.min(DEPTH);
-        let columns = depth * rounded::<T>(n.min(widest::<T>()));
-        Packing::of::<T>(m.min(tallest::<T>()), depth, columns, n, transposed)
+        Packing::of::<T>(m.min(tallest::<T>()), depth, depth * rounded(n.min(widest::<T>())))
     }
 
-    /// For tiles of so many rows, terms and packed elements of the right operand, of a result with `n` columns.
+    /// For tiles of so many rows, terms and packed elements of the right operand.
     ///
-    /// The library works on columns, so our right operand is its left one. It packs that one whole into the buffer (where it is
-    /// transposed, or columns are left over from whole vectors) or in parts of at most [`SLAB_TILES`] register tiles into
-    /// the slab. Our left operand it packs into the buffer where it is transposed; on processors without wide registers always.
-    /// Sizes that may be those of a batch have no say in whether something is packed: with slices of the batch they change.
-    fn of<T>(rows: usize, depth: usize, right: usize, n: usize, transposed: Transposed) -> Packing {
-        // Where both operands are summed over their rows, those are the batch, and the columns are the layer's own.
-        let in_parts = transposed.left && !transposed.right && n.is_multiple_of(WHOLE_VECTORS);
-        let whole = if in_parts { 0 } else { right };
-        let left = if transposed.left || !wide_registers() { depth * rounded::<T>(rows) } else { 0 };
-        let slab = right.min(depth * SLAB_TILES * rounded::<T>(1)) * size_of::<T>();
-        Packing { slab: slab.min(cache_bytes()), buffer: (whole + left) * size_of::<T>() }
+    /// The library takes the output's longer stride for rows, so either operand may be its left one; that one is packed
+    /// whole into the buffer or in parts of at most [`SLAB_TILES`] register tiles into the slab.
+    fn of<T>(rows: usize, depth: usize, columns: usize) -> Packing {
+        let rows = depth * rounded(rows);
+        let slab = rows.max(columns).min(depth * SLAB_TILES * REGISTER_TILE) * size_of::<T>();
+        Packing { slab: slab.min(cache_bytes()), buffer: (rows + columns) * size_of::<T>() }
     }
 
     /// A bound for both.
@@ -361,16 +338,8 @@ pub fn settle_heap() {
     }
 }
 
-fn rounded<T>(n: usize) -> usize {
-    n.next_multiple_of(REGISTER_TILE / size_of::<T>())
-}
-
-/// Whether the library's register tiles are so tall that it leaves a left operand alone whose rows stand one after another.
-fn wide_registers() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("fma");
-    #[cfg(not(target_arch = "x86_64"))]
-    return false;
+fn rounded(n: usize) -> usize {
+    n.next_multiple_of(REGISTER_TILE)
 }
 
 /// The size of the second-level cache as the library sees it, or a cautious guess.

@@ -3,7 +3,7 @@
 #![cfg(target_os = "linux")]
 
 use plimsoll_kernels::Pool;
-use plimsoll_kernels::gemm::{self, Into, Mat, MatMut, Packing, Transposed};
+use plimsoll_kernels::gemm::{self, Into, Mat, MatMut, Packing};
 use std::process::Command;
 
 const VARIABLE: &str = "PLIMSOLL_TEST_PRODUCT";
@@ -11,7 +11,7 @@ const VARIABLE: &str = "PLIMSOLL_TEST_PRODUCT";
 /// Sizes, threads, whether operands are transposed, and whether products are made inside tasks.
 type Product = (usize, usize, usize, usize, bool, bool, bool);
 
-const PRODUCTS: [Product; 18] = [
+const PRODUCTS: [Product; 12] = [
     (32, 784, 128, 1, false, false, false),
     (256, 256, 256, 1, false, false, false),
     (1024, 256, 256, 1, false, false, false),
@@ -24,12 +24,6 @@ const PRODUCTS: [Product; 18] = [
     (256, 64, 64, 1, true, false, true),
     (65, 65, 65, 1, false, false, true),
     (2000, 3, 2000, 1, false, false, true),
-    (1024, 700, 2048, 2, true, false, false),
-    (1500, 700, 1000, 1, true, false, false),
-    (4096, 700, 2048, 1, false, true, false),
-    (4096, 700, 2048, 2, false, false, false),
-    (1000, 512, 1000, 1, true, false, true),
-    (1000, 512, 1024, 1, true, false, true),
 ];
 
 #[test]
@@ -49,11 +43,7 @@ fn child() {
     };
     // Code is read and the library looks at the processor.
     product(2, 3, 2);
-    let transposed = Transposed { left: ta, right: tb };
-    let packing = match here {
-        true => Packing::here::<f32>((m, k, n), transposed),
-        false => Packing::matmul::<f32>((m, k, n), transposed, usize::MAX),
-    };
+    let packing = if here { Packing::here::<f32>(m, k, n) } else { Packing::matmul::<f32>(m, k, n, usize::MAX) };
     packing.prepare();
     gemm::settle_heap();
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
@@ -75,7 +65,6 @@ fn kib(name: &str) -> usize {
 
 #[test]
 fn bounds_hold() {
-    let mut sum = (0, 0);
     for (at, product) in PRODUCTS.iter().enumerate() {
         let this = std::env::current_exe().unwrap();
         let output = Command::new(this)
@@ -90,9 +79,5 @@ fn bounds_hold() {
         let (took, bound): (usize, usize) = (took.parse().unwrap(), bound.parse().unwrap());
         // Stacks that are touched for the first time, up to what the kernel's counting resolves.
         assert!(took <= bound + 64, "{product:?}: {took} KiB, the bound is {bound}");
-        (sum.0, sum.1) = (sum.0 + took, sum.1 + bound);
     }
-    println!("{} KiB of {} in all", sum.0, sum.1);
-    // What nobody packs is held back from those who could use it.
-    assert!(sum.0 * 2 > sum.1, "the bounds are more than twice what is taken");
 }

@@ -227,9 +227,6 @@ impl Case {
             Err(Error::WouldNotFit(refusal)) => {
                 println!("REFUSED {} {}", refusal.smallest.0.div_ceil(1024), trainer.steps_done());
                 eprintln!("{refusal}");
-                if std::env::var("PLIMSOLL_LEDGER").is_ok() {
-                    eprintln!("{:?} {:?}", refusal.fixed, measure::usage().unwrap());
-                }
                 3
             }
             Err(other) => {

@@ -5,7 +5,7 @@ use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
 use crate::{match_float, op_attrs};
-use plimsoll_kernels::gemm::{self, Into, Mat, MatMut, Packing, Transposed};
+use plimsoll_kernels::gemm::{self, Into, Mat, MatMut, Packing};
 use plimsoll_kernels::math::Float;
 use plimsoll_tensor::{DType, Element, Shape, TensorType, bf16, f16};
 
@@ -210,13 +210,8 @@ impl MatMul {
     }
 
     fn packing_of<T>(&self, s: Sizes) -> Packing {
-        let transposed = Transposed { left: self.transpose_a, right: self.transpose_b };
-        let tiled = Packing::matmul::<T>((s.m, s.k, s.n), transposed, self.chunk(s));
-        if s.batch > 1 && !self.transpose_a {
-            tiled.max(Packing::here::<T>((s.m, s.k, s.n), transposed))
-        } else {
-            tiled
-        }
+        let tiled = Packing::matmul::<T>(s.m, s.k, s.n, self.chunk(s));
+        if s.batch > 1 { tiled.max(Packing::here::<T>(s.m, s.k, s.n)) } else { tiled }
     }
 
     fn product<T: Float>(&self, io: &Io<'_>, s: Sizes, a: &[T], b: &[T], c: &mut [T]) {

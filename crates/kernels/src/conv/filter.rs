@@ -10,7 +10,7 @@ use super::patches::{PATCHES_LEN, Patches};
 use super::tile::{Ahead, Loop, Product, Target, panel, product};
 use super::walk::Direction;
 use super::{Axis, Geometry};
-use crate::gemm::{self, Into, Mat, MatMut, Packing, Transposed};
+use crate::gemm::{self, Into, Mat, MatMut, Packing};
 use crate::math::Float;
 use crate::pool::{Pool, SharedSlice};
 use std::ops::Range;
@@ -90,8 +90,7 @@ pub fn grad_filter_packing<T>(sizes: &Geometry) -> Packing {
         return Packing::NONE;
     }
     let (rows, chunk) = (sizes.batch * sizes.outputs(), chunk_samples(sizes) * sizes.outputs());
-    let transposed = Transposed { left: true, right: false };
-    Packing::matmul::<T>((sizes.in_channels, rows, sizes.out_channels), transposed, chunk)
+    Packing::matmul::<T>(sizes.in_channels, rows, sizes.out_channels, chunk)
 }
 
 /// Elements of scratch that [`grad_filter`] needs.

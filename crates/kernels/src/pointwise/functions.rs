@@ -202,8 +202,7 @@ impl Unary {
             Unary::Exp | Unary::ExpM1 | Unary::Log | Unary::Log1p | Unary::Tanh | Unary::Sigmoid | Unary::Softplus => {
                 12
             }
-            Unary::Erf => 24,
-            Unary::Sin | Unary::Cos | Unary::Tan | Unary::Asin | Unary::Acos | Unary::Atan => 60,
+            Unary::Erf | Unary::Sin | Unary::Cos | Unary::Tan | Unary::Asin | Unary::Acos | Unary::Atan => 60,
             Unary::Sinh | Unary::Cosh => 60,
             Unary::Sqrt | Unary::Rsqrt | Unary::Reciprocal => 4,
             _ => 1,

@@ -23,7 +23,7 @@ mod lstm;
 mod naive;
 mod simple;
 
-use crate::gemm::{self, Into, Mat, MatMut, Packing, Transposed};
+use crate::gemm::{self, Into, Mat, MatMut, Packing};
 use crate::math::Float;
 use crate::pool::{Pool, SharedSlice};
 
@@ -200,10 +200,9 @@ pub fn forward_scratch(s: Sizes, gates: usize, threads: usize) -> usize {
 /// What the library packs for the forward and the backward pass, with 4, 3 and 1 gates.
 pub fn packing<T>(s: Sizes, gates: usize) -> Packing {
     let width = gates * s.units;
-    let forward = Packing::here::<T>((SAMPLES, s.units, gates * UNITS), Transposed::BOTH);
-    let backward = Packing::here::<T>((SAMPLES, width, UNITS), Transposed::BOTH);
-    let of_weights = Transposed { left: true, right: false };
-    forward.max(backward).max(Packing::matmul::<T>((s.units, GRADIENT_ROWS, width), of_weights, usize::MAX))
+    let (forward, backward) =
+        (Packing::here::<T>(SAMPLES, s.units, gates * UNITS), Packing::here::<T>(SAMPLES, width, UNITS));
+    forward.max(backward).max(Packing::matmul::<T>(s.units, GRADIENT_ROWS, width, usize::MAX))
 }
 
 /// Walks forwards through the steps; writes the states `h[b, t]` and the last one.
