@@ -240,14 +240,13 @@ impl Terms {
         let plain = Options { split: false, recompute: false, costs, ..self.options(false) };
         let whole = Chooser::new(steps, states, &plain)?.unlimited()?;
         let Some(limit) = room.limit else { return Ok(whole) };
-        let space = room.fixed.space_within(limit).0;
+        let mut space = room.fixed.space_within(limit).0;
         let needed = whole.bytes(plain.node_bytes);
         if needed <= space {
             return Ok(whole);
         }
         let spill = self.may_spill()?;
         let overhead = spill_overhead(needed).0;
-        let less = space.saturating_sub(overhead);
         // Whether there is a way at all does not depend on what it costs.
         let (in_memory, with_file) = (self.options(false), self.options(true));
         let chooser = Chooser::new(steps, states, &in_memory)?;
@@ -266,8 +265,14 @@ impl Terms {
                     (refusal, beside) = (filed, Bytes(stay) + Bytes(overhead));
                 }
             }
-            return Err(room.refusal(limit, tried(refusal, fits)?, beside));
+            let refusal = tried(refusal, fits)?;
+            if !room.fixed.may_search(limit) || refusal.smallest > space {
+                return Err(room.refusal(limit, refusal, beside));
+            }
+            // The search found nothing for this room, but for a smaller one: what does for less does here.
+            space = refusal.smallest;
         }
+        let less = space.saturating_sub(overhead);
         let costs = self.measured(steps, Bytes(space));
         let found = chooser.with(&Options { costs: costs.clone(), ..in_memory }).within(space, f64::INFINITY)?;
         let known = found.as_ref().map_or(f64::INFINITY, Choice::seconds);
