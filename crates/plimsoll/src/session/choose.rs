@@ -254,17 +254,19 @@ impl Terms {
         let fits =
             |space: u64| Ok(choosers.0.exists(space)? || spill && choosers.1.exists(space.saturating_sub(overhead))?);
         if !room.fixed.may_search(limit) || !fits(space)? {
-            let mut refusal = choosers.0.refusal(space)?;
-            let mut beside = Bytes(refusal.states);
-            if spill {
-                // The smaller of the two is told.
-                let filed = choosers.1.refusal(space)?;
-                let filed = Refusal { smallest: filed.smallest + overhead, ..filed };
-                if filed.smallest < refusal.smallest {
-                    let stay = states.iter().filter(|s| s.rank.is_none()).map(|s| s.ty.bytes() as u64).sum();
-                    (refusal, beside) = (filed, Bytes(stay) + Bytes(overhead));
-                }
-            }
+            // The smaller of the two is told; what is not smaller in any case is not looked for.
+            let filed = spill.then(|| choosers.1.refusal(space)).transpose()?;
+            let filed = filed.map(|r| Refusal { smallest: r.smallest + overhead, ..r });
+            let may_be_less = |than: &Refusal| Ok::<_, PlanError>(choosers.0.floor()? < than.smallest);
+            let plain = match &filed {
+                Some(filed) if !may_be_less(filed)? => None,
+                _ => Some(choosers.0.refusal(space)?),
+            };
+            let stay = states.iter().filter(|s| s.rank.is_none()).map(|s| s.ty.bytes() as u64).sum();
+            let ways = plain.map(|r| (Bytes(r.states), r)).into_iter();
+            let ways = ways.chain(filed.map(|r| (Bytes(stay) + Bytes(overhead), r)));
+            let (beside, refusal) =
+                ways.min_by_key(|(_, r)| r.smallest).expect("there is one without a file or one with it");
             let refusal = tried(refusal, fits)?;
             if !room.fixed.may_search(limit) || refusal.smallest > space {
                 return Err(room.refusal(limit, refusal, beside));
