@@ -17,8 +17,22 @@ const NO_LIMIT: u64 = u64::MAX / 4;
 /// The smallest limit is found to within this many bytes, or a 128th of itself.
 const GRAIN: u64 = 64 * 1024;
 
-/// How hard to pack what may need least.
-const DESCENT_PACKING: place::Effort = place::Effort { exact: 1_200_000, search: 1_000 };
+/// How hard to look for a plan that keeps a limit.
+#[derive(Clone, Copy)]
+struct Look {
+    /// For a run.
+    search: Effort,
+    /// For its packing.
+    packing: place::Effort,
+    /// How often with less alive, where a run was packed too high.
+    attempts: usize,
+    /// How often with less alive, where transfers are waited for.
+    waits: usize,
+}
+
+/// How to look for what needs least: nothing but the memory counts.
+const DESCENT: Look =
+    Look { search: Effort::QUICK, packing: place::Effort { exact: 1_200_000, search: 1_000 }, attempts: 3, waits: 0 };
 
 /// How hard to pack a run at most: what is not packed soon is packed sooner when a little less is alive.
 pub(crate) const PACKING: place::Effort = place::Effort { exact: 15_000_000, search: 20_000 };
@@ -27,15 +41,15 @@ pub(crate) const PACKING: place::Effort = place::Effort { exact: 15_000_000, sea
 const DESCENTS: usize = 6;
 
 /// How hard to look again when a run was packed too high.
-const AGAIN: Effort = Effort { base: 200_000, per_task: 4_000 };
+const AGAIN: Effort = Effort { base: 200_000, per_task: 4_000, ..Effort::NORMAL };
 
-/// A run that takes so many times longer when it is packed is looked at again with less alive.
+/// A run that takes so many times longer when it is packed waits for transfers.
 const WAITS: f64 = 1.005;
 
 /// What is alive is not lowered by less than this part of it for the sake of packing.
 const FINEST: u64 = 256;
 
-/// How often at most.
+/// How often it is looked at again with less alive.
 const PACKED: usize = 3;
 
 /// A plan of a graph whose nodes run in this order, within the limit of the options, or the smallest limit that would do.
@@ -171,7 +185,8 @@ impl Limited<'_> {
     fn fastest(&self, limit: u64, below: f64) -> Result<Option<Plan>, PlanError> {
         let asked = self.options.effort;
         let packing = place::Effort { exact: asked.exact.min(PACKING.exact), search: asked.search.min(PACKING.search) };
-        let mut plan = self.within(limit, self.options.search, packing, 8, below)?;
+        let mut plan =
+            self.within(limit, Look { search: self.options.search, packing, attempts: 8, waits: PACKED }, below)?;
         if let Some(plan) = &mut plan {
             tighten(plan, packing);
         }
@@ -192,26 +207,19 @@ impl Limited<'_> {
     }
 
     /// A plan that keeps a limit and takes less than `below` seconds, if one is found.
-    fn within(
-        &self,
-        limit: u64,
-        effort: Effort,
-        packing: place::Effort,
-        attempts: usize,
-        below: f64,
-    ) -> Result<Option<Plan>, PlanError> {
+    fn within(&self, limit: u64, look: Look, below: f64) -> Result<Option<Plan>, PlanError> {
         let mut evictor = Evictor::new(self.graph, self.state, self.problem);
         let (mut target, floor) = (limit, self.problem.floor().bytes);
         let (mut best, mut packed): (Option<Plan>, usize) = (None, 0);
-        for attempt in 0..attempts {
-            let effort = if attempt == 0 { effort } else { lesser(effort, AGAIN) };
+        for attempt in 0..look.attempts {
+            let effort = if attempt == 0 { look.search } else { lesser(look.search, AGAIN) };
             // What is packed is never faster than it was simulated.
             if self.problem.bound(target) >= below {
                 break;
             }
             let Some(run) = evictor.at(target, effort)?.filter(|run| run.seconds < below) else { break };
             let hoped = run.score;
-            let plan = place_run(run, self.state, self.options, limit, packing)?;
+            let plan = place_run(run, self.state, self.options, limit, look.packing)?;
             if plan.arena_bytes > limit {
                 // What is packed is a little higher than what is alive: the difference is taken off, as far as there is room below.
                 let less = (plan.arena_bytes - limit).min((target - floor.min(target)) / 2);
@@ -226,7 +234,7 @@ impl Limited<'_> {
                 best = Some(plan);
             }
             // It was packed at the cost of transfers that are waited for: with a little less alive they may not be.
-            if !waits || packed == PACKED {
+            if !waits || packed == look.waits {
                 break;
             }
             packed += 1;
@@ -266,7 +274,7 @@ impl Limited<'_> {
                 break;
             }
             let middle = fails + (height - fails) / 2;
-            let plan = self.within(middle, Effort::QUICK, DESCENT_PACKING, 3, f64::INFINITY)?;
+            let plan = self.within(middle, DESCENT, f64::INFINITY)?;
             if !plan.is_some_and(|plan| keep(&mut best, plan)) {
                 fails = middle;
             }
@@ -276,5 +284,5 @@ impl Limited<'_> {
 }
 
 fn lesser(a: Effort, b: Effort) -> Effort {
-    Effort { base: a.base.min(b.base), per_task: a.per_task.min(b.per_task) }
+    Effort { base: a.base.min(b.base), per_task: a.per_task.min(b.per_task), states: a.states.min(b.states) }
 }

@@ -14,6 +14,9 @@ use std::collections::{BTreeMap, HashMap};
 /// How often a plan is made again when it has more nodes than there is room for.
 const TRIES: usize = 2;
 
+/// The part of a floor above it from which on there is ample room.
+const AMPLE: u64 = 2;
+
 /// A step with the ways to cut it.
 pub(super) struct Prepared {
     fused: Graph,
@@ -225,10 +228,9 @@ impl Planning<'_> {
         plan
     }
 
-    /// Some plan within the limit: one that is found soon, or the least there is.
+    /// Some plan within the limit: one that is found soon where there is ample room, or the least there is.
     ///
-    /// The second does not depend on the limit: a limit that has room for it is never refused, and one below it only when nothing is found
-    /// soon either.
+    /// The least does not depend on the limit: one that has room for it is never refused.
     pub fn some_within(&self, layout: &StateLayout, limit: u64) -> Result<Option<Found>, PlanError> {
         if let Some(plan) = self.soon_within(layout, limit)? {
             return Ok(Some(Found { size: Size::of(&plan), plan: Some(plan), variant: 0 }));
@@ -244,10 +246,11 @@ impl Planning<'_> {
         Ok(None)
     }
 
-    /// A plan within the limit that is found soon.
+    /// A plan that is found soon, where the limit has ample room: not much above the floor it takes longer to find none than to find out
+    /// what the least is.
     pub fn soon_within(&self, layout: &StateLayout, limit: u64) -> Result<Option<Plan>, PlanError> {
         for (floor, variant) in self.lowest(layout)? {
-            if floor <= limit
+            if floor + floor / AMPLE <= limit
                 && let Some(plan) = self.plan_soon(variant, layout, limit, f64::INFINITY)?
             {
                 return Ok(Some(plan));

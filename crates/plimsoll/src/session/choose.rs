@@ -153,7 +153,7 @@ const CALIBRATION: Duration = Duration::from_millis(900);
 
 /// How hard to look for a cheaper plan at each of the few rooms that are looked at, once it is known that there is one: about a tenth of a
 /// second for a thousand ops.
-const SEARCH: Effort = Effort { base: 7_000_000, per_task: 3_500 };
+const SEARCH: Effort = Effort { base: 7_000_000, per_task: 3_500, states: Effort::QUICK.states };
 
 impl Terms {
     /// Where a spill file may be made; `None` when none may, or none of the usual directories is on a disk.

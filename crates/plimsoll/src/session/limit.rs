@@ -40,6 +40,9 @@ const PLANNING_OF_A_NODE: Bytes = Bytes::kib(6);
 const SEARCH_OF_A_NODE: Bytes = Bytes::kib(12);
 const SPLIT_SEARCH_OF_A_NODE: Bytes = Bytes::kib(24);
 
+/// What the search takes at least: small steps are looked through for the best way there is.
+const SEARCH_OF_A_SMALL_STEP: Bytes = Bytes::mib(1);
+
 /// What the kernel holds for a thread (its stack), and for a core (memory it takes ahead of need). A control group counts
 /// both.
 const KERNEL_OF_A_THREAD: Bytes = Bytes::kib(16);
@@ -395,6 +398,7 @@ impl Terms {
         let of_nodes = |each: Bytes| HEAP + Bytes(each.0 * n_nodes as u64);
         let planning = of_nodes(PLANNING_OF_A_NODE);
         let search = of_nodes(if self.techniques.split { SPLIT_SEARCH_OF_A_NODE } else { SEARCH_OF_A_NODE });
+        let search = search.max(HEAP + SEARCH_OF_A_SMALL_STEP);
         // Planning takes its memory for a while and without a reservation.
         self.budget.make_room(planning.max(search));
         let fixed = Fixed { process, library, runtime, results, input, others, planning, search };
