@@ -462,7 +462,7 @@ impl Engine {
     /// # Errors
     /// When the budget does not give it.
     pub fn reserve(&self, account: &str, bytes: Bytes) -> Result<Reservation, ExecError> {
-        Ok(reserve(&self.budget, account, bytes.0)?)
+        reserve(&self.budget, account, bytes.0)
     }
 
     /// The bytes of the arena.
