@@ -124,6 +124,11 @@ impl<'a> Chooser<'a> {
         Chooser { steps, seconds, states, movable, options: options.clone(), plain, whole_bytes: OnceCell::new() }
     }
 
+    /// The nodes of the largest graph that is looked at: what the search takes grows with it.
+    pub fn most_nodes(&self) -> usize {
+        self.steps.iter().map(Prepared::most_nodes).max().unwrap_or(0)
+    }
+
     /// The steps when nothing is cut, computed again or moved; checked.
     ///
     /// # Errors

@@ -146,6 +146,10 @@ impl Prepared {
         Ok(Opened { order: schedule::schedule(&graph), graph, split })
     }
 
+    pub fn most_nodes(&self) -> usize {
+        self.variants.iter().map(|v| v.n_nodes).max().unwrap_or(0)
+    }
+
     /// What the variants take without a limit. Slices are never said to be faster than the whole: that would be chance.
     pub fn seconds(&self, costs: &CostModel) -> Vec<f64> {
         let of = |variant: &Variant| {

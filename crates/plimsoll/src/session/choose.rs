@@ -1,7 +1,7 @@
 //! Keeping a memory limit: which techniques may be used, what they cost on this machine, and which are chosen.
 
 use super::Terms;
-use super::limit::{GRAIN, HEAP_OF_A_NODE, Room};
+use super::limit::{GRAIN, HEAP_OF_A_NODE, Room, search_bytes};
 use crate::error::Error;
 use plimsoll_budget::Bytes;
 use plimsoll_exec::{ExecError, SpillFile, calibrate};
@@ -215,17 +215,24 @@ impl Terms {
 
     /// Whether there is a way to keep the limit.
     pub(crate) fn exists(&self, steps: &[Step<'_>], states: &[State], room: &Room) -> bool {
-        let Some(limit) = room.limit.filter(|limit| room.fixed.may_search(*limit)) else { return false };
+        let Some(limit) = room.limit else { return false };
         let space = room.fixed.space_within(limit).0;
-        let exists = |options: &Options, space: u64| Chooser::new(steps, states, options)?.exists(space);
         let in_memory = self.options(false);
-        let overhead = || {
-            let whole = Chooser::new(steps, states, &in_memory)?.unlimited()?;
-            Ok::<u64, PlanError>(spill_overhead(whole.bytes(in_memory.node_bytes)).0)
+        let exists = || {
+            let chooser = Chooser::new(steps, states, &in_memory)?;
+            if !room.fixed.may_search(limit, search_bytes(steps, &chooser)) {
+                return Ok(false);
+            }
+            if chooser.exists(space)? {
+                return Ok(true);
+            }
+            if !self.may_spill().unwrap_or(false) {
+                return Ok(false);
+            }
+            let overhead = spill_overhead(chooser.unlimited()?.bytes(in_memory.node_bytes)).0;
+            chooser.with(&self.options(true)).exists(space.saturating_sub(overhead))
         };
-        exists(&in_memory, space).unwrap_or(false)
-            || self.may_spill().unwrap_or(false)
-                && overhead().and_then(|o| exists(&self.options(true), space.saturating_sub(o))).unwrap_or(false)
+        exists().unwrap_or_else(|_: PlanError| false)
     }
 
     /// What the planner may do, with or without a file.
@@ -250,10 +257,13 @@ impl Terms {
         // Whether there is a way at all does not depend on what it costs.
         let (in_memory, with_file) = (self.options(false), self.options(true));
         let chooser = Chooser::new(steps, states, &in_memory)?;
+        let search = search_bytes(steps, &chooser);
+        self.budget.make_room(search);
+        let may_search = room.fixed.may_search(limit, search);
         let choosers = (&chooser, chooser.with(&with_file));
         let fits =
             |space: u64| Ok(choosers.0.exists(space)? || spill && choosers.1.exists(space.saturating_sub(overhead))?);
-        if !room.fixed.may_search(limit) || !fits(space)? {
+        if !may_search || !fits(space)? {
             // The smaller of the two is told; what is not smaller in any case is not looked for.
             let filed = spill.then(|| choosers.1.refusal(space)).transpose()?;
             let filed = filed.map(|r| Refusal { smallest: r.smallest + overhead, ..r });
@@ -268,8 +278,8 @@ impl Terms {
             let (beside, refusal) =
                 ways.min_by_key(|(_, r)| r.smallest).expect("there is one without a file or one with it");
             let refusal = tried(refusal, fits)?;
-            if !room.fixed.may_search(limit) || refusal.smallest > space {
-                return Err(room.refusal(limit, refusal, beside));
+            if !may_search || refusal.smallest > space {
+                return Err(room.refusal(limit, refusal, beside, search));
             }
             // The search found nothing for this room, but for a smaller one: what does for less does here.
             space = refusal.smallest;
