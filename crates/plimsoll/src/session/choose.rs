@@ -218,7 +218,7 @@ impl Terms {
         let Some(limit) = room.limit else { return false };
         let space = room.fixed.space_within(limit).0;
         let in_memory = self.options(false);
-        let exists = || {
+        let exists = || -> Result<bool, PlanError> {
             let chooser = Chooser::new(steps, states, &in_memory)?;
             if !room.fixed.may_search(limit, search_bytes(steps, &chooser)) {
                 return Ok(false);
@@ -232,7 +232,7 @@ impl Terms {
             let overhead = spill_overhead(chooser.unlimited()?.bytes(in_memory.node_bytes)).0;
             chooser.with(&self.options(true)).exists(space.saturating_sub(overhead))
         };
-        exists().unwrap_or_else(|_: PlanError| false)
+        exists().unwrap_or(false)
     }
 
     /// What the planner may do, with or without a file.

@@ -308,7 +308,7 @@ impl Room {
             limit,
             source: by_host.map(ToString::to_string),
             asked: self.limits.wanted.filter(|_| self.limits.shortfall() > Bytes::ZERO),
-            smallest: self.fixed.limit_for(Bytes(refusal.smallest), search).min(unlimited),
+            smallest: self.fixed.limit_for(Bytes(refusal.smallest), self.fixed.planning.max(search)).min(unlimited),
             unlimited,
             states: Bytes(refusal.states),
             fixed: self.fixed.clone(),
