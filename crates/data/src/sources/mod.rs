@@ -16,6 +16,7 @@ mod ipc;
 mod iterator;
 mod lines;
 mod npy;
+mod npy_header;
 mod numbers;
 #[cfg(feature = "parquet")]
 mod parquet;
