@@ -348,7 +348,7 @@ fn rows(data: &Dataset, options: &Options) -> Vec<Row> {
 
 #[test]
 fn random_chains_give_what_the_model_gives() {
-    let mut n_checked = 0;
+    let (mut n_checked, mut n_stated) = (0, 0);
     for case in 0..1500u64 {
         let mut random = Random(case * 7919 + 1);
         let mut pair = source(&mut random);
@@ -381,6 +381,20 @@ fn random_chains_give_what_the_model_gives() {
                 assert!(component.admits(&cell.shape[..].into()), "case {case}: {component} {:?}", cell.shape);
             }
         }
+        // The memory that it says it needs is enough, to the byte.
+        if let Some(least) = pair.data.least_memory().unwrap() {
+            let budget = Budget::new(least);
+            let found: Result<Vec<Row>, _> = pair
+                .data
+                .iter_with(&Options::new(&budget).threads(2).epoch(epoch))
+                .and_then(|iter| iter.map(|e| e.map(|e| cells(&e))).collect());
+            match found {
+                Ok(found) => assert!(found == expected, "case {case} with {least}: {}", pair.text),
+                Err(error) => panic!("case {case} with {least}: {}\n{error}", pair.text),
+            }
+            assert!(budget.peak() <= least);
+            n_stated += 1;
+        }
         // Kill and resume: the joined sequence is the unbroken one.
         let stop = random.below(expected.len() as u64 + 1) as usize;
         let mut iter = pair.data.iter_with(&options(2)).unwrap();
@@ -393,7 +407,7 @@ fn random_chains_give_what_the_model_gives() {
         drop(pair);
         assert_eq!(budget.held(), Bytes::ZERO, "case {case}");
     }
-    assert!(n_checked > 1200, "{n_checked}");
+    assert!(n_checked > 1200 && n_stated > 600, "{n_checked}, {n_stated}");
 }
 
 #[test]

@@ -20,6 +20,8 @@ mod npy_header;
 mod numbers;
 #[cfg(feature = "parquet")]
 mod parquet;
+#[cfg(feature = "parquet")]
+mod parquet_pages;
 mod rows;
 #[cfg(feature = "parquet")]
 mod table;

@@ -224,13 +224,18 @@ impl Node for Compressed {
         false
     }
 
+    fn largest(&self) -> Option<u64> {
+        self.columns.iter().map(|c| c.encoding.largest(&Shape::new(&c.dims))).sum()
+    }
+
     fn own_bytes(&self) -> Option<u64> {
-        (self.spec.bytes()? as u64).checked_mul(4)?.checked_add((48 << 10) * self.columns.len() as u64)
+        let raw = self.columns.iter().map(|c| c.encoding.raw_bytes(&Shape::new(&c.dims))).max()?;
+        self.largest()?.checked_mul(3)?.checked_add(raw)?.checked_add(UNPACKER * self.columns.len() as u64)
     }
 
     fn stage(&self, open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
-        // Every array is unpacked at its own pace, each through a handle and a decompressor of its own (about 48 KiB).
-        let held = open.account.reserve(((48 << 10) * self.columns.len() as u64).into())?;
+        // Every array is unpacked at its own pace, each through a handle and a decompressor of its own.
+        let held = open.account.reserve((UNPACKER * self.columns.len() as u64).into())?;
         let mut streams = Vec::new();
         for column in self.columns.iter() {
             streams.push(self.unpack(column)?);
@@ -239,6 +244,9 @@ impl Node for Compressed {
         Ok(Box::new(CompressedStage { path, columns, streams, rows: self.rows, next: 0, _held: held }))
     }
 }
+
+/// What unpacking an array takes: a buffer of 32 KiB of the file, the last 32 KiB that came out, and tables.
+const UNPACKER: u64 = 96 << 10;
 
 /// A decompressor over the bytes of one member, and the checksum of what came out of it.
 struct Unpacker {
