@@ -156,6 +156,12 @@ pub(crate) trait Format: Send + Sync {
     /// The elements of one file.
     fn open(&self, path: &Path, open: &Open) -> Result<Box<dyn Stage>, Error>;
 
+    /// What reading the files takes besides the elements; `None` where only reading tells.
+    fn least_bytes(&self, files: &Files) -> Option<u64> {
+        let _ = files;
+        None
+    }
+
     /// How many elements all files have together, where that is known.
     fn rows(&self) -> Option<u64> {
         None
@@ -186,8 +192,8 @@ impl<F: Format + 'static> Node for Sequence<F> {
     }
 
     fn own_bytes(&self) -> Option<u64> {
-        // How long lines, records and pages are only reading tells.
-        None
+        // How long lines and records are only reading tells.
+        self.largest()?.checked_mul(3)?.checked_add(8)?.checked_add(self.format.least_bytes(&self.files)?)
     }
 
     fn stage(&self, open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {

@@ -15,7 +15,7 @@ use parquet::arrow::arrow_reader::{
 };
 use plimsoll_budget::{Account, Budget, Bytes, Reservation};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 impl Dataset {
     /// The rows of Parquet files, one component for each column, one file after another; `columns` chooses some of them.
@@ -30,7 +30,10 @@ impl Dataset {
             for path in files.expect_some("parquet")? {
                 let file = File::open(path, columns.as_deref())?;
                 match &mut all {
-                    None => all = Some(Parquet { spec: file.spec, columns: columns.clone(), rows: file.rows }),
+                    None => {
+                        let (columns, least) = (columns.clone(), OnceLock::new());
+                        all = Some(Parquet { spec: file.spec, columns, rows: file.rows, least });
+                    }
                     Some(all) if all.spec == file.spec => all.rows += file.rows,
                     Some(all) => {
                         let message = format!("has columns {}, but the files before it {}", file.spec, all.spec);
@@ -48,6 +51,8 @@ struct Parquet {
     spec: Arc<Spec>,
     columns: Option<Vec<String>>,
     rows: u64,
+    /// What reading takes, once it has been asked for: a look at the header of every page.
+    least: OnceLock<Option<u64>>,
 }
 
 impl Format for Parquet {
@@ -72,6 +77,11 @@ impl Format for Parquet {
 
     fn rows(&self) -> Option<u64> {
         Some(self.rows)
+    }
+
+    fn least_bytes(&self, files: &Files) -> Option<u64> {
+        let of_file = |path| File::open(path, self.columns.as_deref()).and_then(|file| file.least_bytes()).ok();
+        *self.least.get_or_init(|| files.paths().iter().map(|path| of_file(path)).try_fold(0, |a, b| Some(b?.max(a))))
     }
 }
 
