@@ -3,7 +3,7 @@
 use super::bytes::{Format, Sequence};
 use super::columnar::{Batches, Table, guarded, wanted};
 use super::files::{Files, Readable};
-use super::parquet_pages::Leaf;
+use super::parquet_pages::{Leaf, is_thrift};
 use crate::flow::{Open, Stage};
 use crate::pages;
 use crate::{Dataset, Error, Place, Spec};
@@ -99,6 +99,7 @@ impl File {
     fn open(path: &Path, columns: Option<&[String]>) -> Result<File, Error> {
         let readable = Readable::open(path)?;
         let handle = readable.try_clone()?;
+        check_footer(&readable)?;
         let metadata = guarded(path, 0, || ArrowReaderMetadata::load(&handle, ArrowReaderOptions::new()))?;
         let schema = metadata.schema().clone();
         let (roots, spec) = wanted(&schema, columns, path)?;
@@ -175,6 +176,21 @@ impl File {
             least = least.max(leaves.iter().map(|leaf| leaf.bytes(1)).fold(0, u64::saturating_add));
         }
         Ok(least.saturating_add(self.metadata_bytes().0))
+    }
+}
+
+/// Looks through the footer, where there is one: a list that claims billions of values of no size would else be gone through.
+fn check_footer(file: &Readable) -> Result<(), Error> {
+    let mut tail = [0; 8];
+    let Some(end) = file.len.checked_sub(8) else { return Ok(()) };
+    file.read(end, &mut tail)?;
+    let length = u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]) as u64;
+    let Some(start) = end.checked_sub(length).filter(|_| tail.ends_with(b"PAR1")) else { return Ok(()) };
+    let mut footer = vec![0; length as usize];
+    file.read(start, &mut footer)?;
+    match is_thrift(&footer) {
+        true => Ok(()),
+        false => Err(Error::at_offset(&file.path, start, "the footer is broken, or claims more than is in it")),
     }
 }
 

@@ -349,12 +349,20 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
+/// Whether bytes are a struct in Thrift's compact form, whose lists are no longer than the bytes that are there for them.
+pub(super) fn is_thrift(bytes: &[u8]) -> bool {
+    Thrift(bytes).fields(0, 0, &mut |_, _, _| {}).is_some()
+}
+
+/// As deep as structs and lists in a file's metadata go, and some more.
+const DEEPEST: u32 = 16;
+
 struct Thrift<'a>(&'a [u8]);
 
 impl Thrift<'_> {
     /// Reads a struct: `each` gets the number of the field that it is in, and the number and value of every whole number and truth.
     fn fields(&mut self, depth: u32, parent: i64, each: &mut dyn FnMut(i64, i64, i64)) -> Option<()> {
-        if depth > 8 {
+        if depth > DEEPEST {
             return None;
         }
         let mut id = 0i64;
@@ -388,7 +396,7 @@ impl Thrift<'_> {
                 let length = usize::try_from(varint(&mut self.0)?).ok()?;
                 self.0.split_off(..length)?;
             }
-            9 | 10 if depth <= 8 => {
+            9 | 10 if depth <= DEEPEST => {
                 let head = *self.0.split_off_first()?;
                 let n = if head >> 4 == 15 { varint(&mut self.0)? } else { (head >> 4) as u64 };
                 for _ in 0..n {
