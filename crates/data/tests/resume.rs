@@ -221,3 +221,58 @@ fn bad_elements_do_not_move_the_place_at_which_a_pass_goes_on() {
     }
     assert!(places > 2000, "{places}");
 }
+
+#[cfg(feature = "parquet")]
+#[test]
+fn rows_lost_with_a_broken_page_are_lost_however_they_are_reached() {
+    use arrow_array::{Int64Array, RecordBatch};
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let path = std::env::temp_dir().join(format!("plimsoll-resume-{}.parquet", std::process::id()));
+    let pages = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .set_data_page_row_count_limit(10)
+        .set_write_batch_size(10)
+        .set_compression(parquet::basic::Compression::SNAPPY);
+    let table = |first: i64| {
+        let numbers = |factor: i64| Arc::new(Int64Array::from_iter_values((first..first + 40).map(|v| v * factor)));
+        RecordBatch::try_from_iter([("value", numbers(1) as _), ("other", numbers(7919) as _)]).unwrap()
+    };
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = ArrowWriter::try_new(file, table(0).schema(), Some(pages.build())).unwrap();
+    for group in 0..5 {
+        writer.write(&table(group * 40)).unwrap();
+        writer.flush().unwrap();
+    }
+    writer.close().unwrap();
+    // A page in the middle of a column, and the first of another.
+    let mut bytes = std::fs::read(&path).unwrap();
+    let metadata = SerializedFileReader::new(std::fs::File::open(&path).unwrap()).unwrap();
+    for (group, column, part) in [(1, 1, 0.6), (3, 0, 0.12)] {
+        let column = metadata.metadata().row_group(group).column(column);
+        let at = column.data_page_offset() as usize + (column.compressed_size() as f64 * part) as usize;
+        bytes[at..at + 12].fill(0xff);
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let data = Dataset::from_parquet(&path, None);
+    let all = |budget: Bytes| -> Vec<_> { data.iter(&Budget::new(budget)).unwrap().map(outcome).collect() };
+    let expected = all(Bytes::mib(8));
+    let lost = expected.iter().filter(|row| row.is_err()).count();
+    println!("{lost} of {} rows are lost", expected.len());
+    assert!(expected.len() == 200 && (20..=80).contains(&lost), "{lost} of {}", expected.len());
+    // With another number of rows at a time.
+    let words = |rows: &[Result<Vec<i64>, String>]| rows.iter().map(|r| r.clone().ok()).collect::<Vec<_>>();
+    assert_eq!(words(&all(Bytes::kib(24))), words(&expected));
+    let budget = Budget::new(Bytes::mib(8));
+    for data in [data.clone(), data.ignore_errors()] {
+        let expected: Vec<_> = data.iter(&budget).unwrap().map(outcome).collect();
+        let mut iter = data.iter(&budget).unwrap();
+        for at in 0..=expected.len() {
+            let rest = data.resume(&iter.save(), &Options::new(&budget)).unwrap().map(outcome);
+            assert!(words(&rest.collect::<Vec<_>>()) == words(&expected[at..]), "behind {at}");
+            iter.next();
+        }
+    }
+    std::fs::remove_file(path).unwrap();
+}
