@@ -30,7 +30,7 @@ const ALIKE: f64 = 1.1;
 /// A run that takes longer than this is timed only when nothing is known about its op.
 const LONG: f64 = 0.06;
 
-/// How often what is new is timed, if there is time: other work on the machine gets in the way.
+/// How often what is new is timed, if there is time: other work on the machine makes a run longer, never shorter.
 const PASSES: usize = 3;
 
 /// Times the ops of these graphs that the model does not know yet, the weightiest first, and adds them to it. Takes at most
@@ -41,17 +41,17 @@ pub fn calibrate(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: By
     kinds.retain(|kind| !is_known(model, kind.name(), &kind.work) && kind.need(pool.threads()).bytes() <= room.0);
     let Some(mut bench) = Bench::new(&kinds, pool, room) else { return false };
     gather(pool);
-    let mut times: Vec<Vec<f64>> = vec![Vec::new(); kinds.len()];
+    let mut timed: Vec<(f64, usize)> = vec![(f64::INFINITY, 0); kinds.len()];
     for pass in 0..PASSES {
-        for (kind, times) in kinds.iter().zip(&mut times) {
+        for (kind, (best, runs)) in kinds.iter().zip(&mut timed) {
             let left = time.saturating_sub(begin.elapsed()).as_secs_f64();
             let most = if model.samples.contains_key(kind.name()) { LONG.min(left) } else { left / 2.0 };
-            if pass > times.len() || model.seconds(kind.name(), &kind.work) > most {
+            if pass > *runs || model.seconds(kind.name(), &kind.work) > most {
                 continue;
             }
             let Some(seconds) = bench.time(kind) else { continue };
-            times.push(seconds);
-            let sample = Sample { work: kind.work.clone(), seconds: middle(times), runs: times.len() as u32 };
+            (*best, *runs) = (best.min(seconds), *runs + 1);
+            let sample = Sample { work: kind.work.clone(), seconds: *best, runs: *runs as u32 };
             let samples = Arc::make_mut(&mut model.samples).entry(kind.name().to_owned()).or_default();
             match samples.iter_mut().find(|s| s.work == kind.work) {
                 Some(known) => *known = sample,
@@ -62,13 +62,7 @@ pub fn calibrate(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: By
             }
         }
     }
-    times.iter().any(|times| !times.is_empty())
-}
-
-/// The middle one of some times, the smaller one of two.
-fn middle(times: &mut [f64]) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[(times.len() - 1) / 2]
+    timed.iter().any(|(_, runs)| *runs > 0)
 }
 
 /// Waits until the threads of a pool run side by side, but not for long: new ones begin where the thread was that started them, and on a busy

@@ -10,7 +10,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The most bytes that are moved at once.
-const MOVED: u64 = 8 << 20;
+const MOVED: u64 = 4 << 20;
+
+/// How often that is timed at least.
+const LEAST: usize = 3;
 
 /// The size of a transfer that takes hardly longer than the disk's answer.
 const SMALL: u64 = 64 << 10;
@@ -63,25 +66,32 @@ fn measure(model: &mut CostModel, directory: &Path, pool: &Pool, bytes: u64, tim
         compute(pool);
         unit = unit.min(start.elapsed().as_secs_f64());
     }
-    let mut totals = [(0.0, 0.0, 0.0); 2];
-    while totals[0].0 == 0.0 || begin.elapsed() < time {
-        for (writes, total) in [true, false].into_iter().zip(&mut totals) {
+    // For each way the times, and what they took from the computation.
+    let mut times: [Vec<(f64, f64)>; 2] = Default::default();
+    while times[0].len() < LEAST || begin.elapsed() < time {
+        for (writes, times) in [true, false].into_iter().zip(&mut times) {
             let done = |file: &SpillFile| file.stats().written + file.stats().read;
             let (before, start, mut units) = (done(&file), Instant::now(), 0);
             moved(0, bytes, writes)?;
             while done(&file) < before + bytes {
+                (!file.has_failed()).then_some(())?;
                 compute(pool);
                 units += 1;
             }
             file.finish(0).ok()?;
             let seconds = start.elapsed().as_secs_f64();
-            let lost = (seconds - units as f64 * unit).max(0.0);
-            *total = (total.0 + bytes as f64, total.1 + seconds, total.2 + lost);
+            times.push((seconds, (seconds - units as f64 * unit).max(0.0)));
         }
     }
-    let [written, read] = totals;
-    (model.write, model.read) = (written.0 / written.1, read.0 / read.1);
-    model.beside = (written.0 + read.0) / (written.2 + read.2).max(1e-9);
+    // Others use the disk, too, now and then.
+    let middle = |times: &mut Vec<(f64, f64)>, of: fn(&(f64, f64)) -> f64| {
+        times.sort_by(|a, b| of(a).total_cmp(&of(b)));
+        of(&times[times.len() / 2])
+    };
+    let mut rate = |way: usize, of: fn(&(f64, f64)) -> f64| bytes as f64 / middle(&mut times[way], of).max(1e-9);
+    (model.write, model.read) = (rate(0, |t| t.0), rate(1, |t| t.0));
+    let (writing, reading) = (rate(0, |t| t.1), rate(1, |t| t.1));
+    model.beside = 2.0 / (1.0 / writing + 1.0 / reading);
     let start = Instant::now();
     for (slot, _) in &slots[1..] {
         for writes in [true, false] {
