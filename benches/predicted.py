@@ -21,7 +21,8 @@ EXAMPLES = "target/release/examples"
 
 # name: (program, arguments, fractions of the own peak)
 MODELS = {
-    "mlp": ("w6_wall", ["--layers", "12", "--width", "512", "--batch", "2048", "--steps", "4"], [0.7, 0.5, 0.35]),
+    # Its batch is drawn again for every step, which the plan does not know of: about a twentieth of the time.
+    "mlp": ("w6_wall", ["--layers", "12", "--width", "1024", "--batch", "1024", "--steps", "1"], [0.7, 0.5, 0.35]),
     "cnn": ("w4_cnn", ["--steps", "4"], [0.7, 0.5, 0.4]),
     "w5": ("w5_gpt", ["--steps", "2"], [0.75, 0.5, 0.34, 0.25]),
     "lstm": ("published", ["--model", "lstm", "--steps", "1"], [0.7, 0.5, 0.36]),

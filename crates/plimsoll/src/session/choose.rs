@@ -337,12 +337,12 @@ pub fn usual_spill_dir() -> PathBuf {
     SpillFile::first_on_disk(usual_directories()).unwrap_or_else(std::env::temp_dir)
 }
 
-/// Slices on which the ops of a step are timed: some that take long enough and not much longer, and the finest, on which some
-/// ops are much less efficient.
+/// Slices on which the ops of a step are timed: a third and an eighth of the batch, or what is nearest, and the finest, on which some ops are
+/// much less efficient. Between them time is taken to grow evenly.
 fn a_few_slices(graph: &Graph, batch: &Batch) -> Vec<usize> {
     let all = candidates(graph, batch);
-    let middle = all.iter().copied().min_by_key(|entries| entries.abs_diff(batch.entries / 8));
-    let mut few: Vec<usize> = middle.into_iter().chain(all.last().copied()).collect();
+    let near = |part: usize| all.iter().copied().min_by_key(|entries| entries.abs_diff(batch.entries / part));
+    let mut few: Vec<usize> = [near(3), near(8), all.last().copied()].into_iter().flatten().collect();
     few.dedup();
     few
 }
