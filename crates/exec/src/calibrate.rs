@@ -40,18 +40,19 @@ pub fn calibrate(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: By
     let mut kinds = by_weight(model, graphs);
     kinds.retain(|kind| !is_known(model, kind.name(), &kind.work) && kind.need(pool.threads()).bytes() <= room.0);
     let Some(mut bench) = Bench::new(&kinds, pool, room) else { return false };
-    gather(pool);
-    let mut timed: Vec<(f64, usize)> = vec![(f64::INFINITY, 0); kinds.len()];
+    let mut timed: Vec<(f64, u32)> = vec![(f64::INFINITY, 0); kinds.len()];
     for pass in 0..PASSES {
+        // What is timed while threads are in each other's way is timed again by the next process.
+        let counts = gather(pool) as u32;
         for (kind, (best, runs)) in kinds.iter().zip(&mut timed) {
             let left = time.saturating_sub(begin.elapsed()).as_secs_f64();
             let most = if model.samples.contains_key(kind.name()) { LONG.min(left) } else { left / 2.0 };
-            if pass > *runs || model.seconds(kind.name(), &kind.work) > most {
+            if pass > 0 && best.is_infinite() || model.seconds(kind.name(), &kind.work) > most {
                 continue;
             }
             let Some(seconds) = bench.time(kind) else { continue };
-            (*best, *runs) = (best.min(seconds), *runs + 1);
-            let sample = Sample { work: kind.work.clone(), seconds: *best, runs: *runs as u32 };
+            (*best, *runs) = (best.min(seconds), *runs + counts);
+            let sample = Sample { work: kind.work.clone(), seconds: *best, runs: *runs };
             let samples = Arc::make_mut(&mut model.samples).entry(kind.name().to_owned()).or_default();
             match samples.iter_mut().find(|s| s.work == kind.work) {
                 Some(known) => *known = sample,
@@ -62,14 +63,19 @@ pub fn calibrate(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: By
             }
         }
     }
-    timed.iter().any(|(_, runs)| *runs > 0)
+    timed.iter().any(|(best, _)| best.is_finite())
 }
 
 /// Waits until the threads of a pool run side by side, but not for long: new ones begin where the thread was that started them, and on a busy
-/// machine they stay there for a while.
-fn gather(pool: &Pool) {
-    const PATIENCE: Duration = Duration::from_millis(150);
+/// machine they stay there for a while. Gives back whether they do.
+fn gather(pool: &Pool) -> bool {
+    const PATIENCE: Duration = Duration::from_millis(60);
     let begin = Instant::now();
+    let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let side_by_side = pool.threads().min(n_cores);
+    if side_by_side == 1 {
+        return true;
+    }
     let clock = |tasks: &dyn Fn()| {
         let start = Instant::now();
         tasks();
@@ -81,8 +87,9 @@ fn gather(pool: &Pool) {
     while beside < 5 && begin.elapsed() < PATIENCE {
         alone = alone.min(clock(&|| (0..n).for_each(spin)));
         let shared = clock(&|| pool.run(n, &|task, _| spin(task)));
-        beside = if shared * pool.threads() as f64 <= 1.3 * alone { beside + 1 } else { 0 };
+        beside = if shared * side_by_side as f64 <= 1.3 * alone { beside + 1 } else { 0 };
     }
+    beside == 5
 }
 
 /// Something to compute for about 10 microseconds.
