@@ -1,13 +1,13 @@
 //! A step of a model with the ways to cut it, and its plans within a limit.
 
 use super::{GRAIN, Step};
+use crate::cost::{Sizes, Work};
 use crate::evict::{Effort, Problem};
 use crate::lifetime::lifetimes;
 use crate::limit;
 use crate::split::{self, Batch, Cut, SplitInfo, Splitter};
 use crate::{CostModel, Options, Plan, PlanError, StateLayout, fuse, schedule};
-use plimsoll_graph::{Cost, Graph, NodeId, Types, Value};
-use plimsoll_tensor::TensorType;
+use plimsoll_graph::{Cost, Graph, NodeId};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
@@ -37,7 +37,7 @@ struct Variant {
     cut: Option<Cut>,
     n_nodes: usize,
     /// What runs, and how often.
-    bill: Vec<(&'static str, Cost, usize)>,
+    bill: Vec<(&'static str, Work, usize)>,
 }
 
 /// A variant's graph in its order.
@@ -153,7 +153,7 @@ impl Prepared {
     /// What the variants take without a limit. Slices are never said to be faster than the whole: that would be chance.
     pub fn seconds(&self, costs: &CostModel) -> Vec<f64> {
         let of = |variant: &Variant| {
-            let times = variant.bill.iter().map(|(op, cost, times)| costs.seconds(op, cost) * *times as f64);
+            let times = variant.bill.iter().map(|(op, work, times)| costs.seconds(op, work) * *times as f64);
             times.sum::<f64>()
         };
         let whole = of(&self.variants[0]);
@@ -367,13 +367,12 @@ fn live_bytes(graph: &Graph, options: &Options) -> u64 {
 }
 
 /// What runs in a graph, and how often: seconds follow from it by any costs.
-fn bill(graph: &Graph) -> Vec<(&'static str, Cost, usize)> {
-    let mut times: BTreeMap<(&'static str, u64, u64), usize> = BTreeMap::new();
+fn bill(graph: &Graph) -> Vec<(&'static str, Work, usize)> {
+    let mut times: BTreeMap<(&'static str, Sizes, u64, u64), usize> = BTreeMap::new();
     for (_, node) in graph.nodes().filter(|(_, node)| node.op.runs()) {
-        let of = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *graph.ty(v)).collect() };
-        let (inputs, outputs) = (of(&node.inputs), of(&node.outputs));
-        let cost = node.op.cost(&Types { inputs: &inputs, outputs: &outputs });
-        *times.entry((node.op.name(), cost.flops, cost.bytes)).or_default() += 1;
+        let Work { cost, sizes } = Work::of(graph, node);
+        *times.entry((node.op.name(), sizes, cost.flops, cost.bytes)).or_default() += 1;
     }
-    times.into_iter().map(|((op, flops, bytes), n)| (op, Cost { flops, bytes }, n)).collect()
+    let line = |((op, sizes, flops, bytes), n)| (op, Work { cost: Cost { flops, bytes }, sizes }, n);
+    times.into_iter().map(line).collect()
 }

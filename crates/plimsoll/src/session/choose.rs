@@ -151,6 +151,9 @@ impl Kept {
 /// How long the ops of a model are measured before the first plan that has to choose.
 const CALIBRATION: Duration = Duration::from_millis(900);
 
+/// How long the disk is, in every process that may use it: how fast it is depends on who else does.
+const DISK_CALIBRATION: Duration = Duration::from_millis(60);
+
 /// How hard to look for a cheaper plan at each of the few rooms that are looked at, once it is known that there is one: about a tenth of a
 /// second for a thousand ops.
 const SEARCH: Effort = Effort { base: 7_000_000, per_task: 3_500, states: Effort::QUICK.states };
@@ -285,7 +288,7 @@ impl Terms {
             space = refusal.smallest;
         }
         let less = space.saturating_sub(overhead);
-        let costs = self.measured(steps, Bytes(space));
+        let costs = self.measured(steps, Bytes(space), spill);
         let found = chooser.with(&Options { costs: costs.clone(), ..in_memory }).within(space, f64::INFINITY)?;
         let known = found.as_ref().map_or(f64::INFINITY, Choice::seconds);
         let filed = match spill {
@@ -297,7 +300,7 @@ impl Terms {
     }
 
     /// What the ops of these steps cost on this machine: from earlier runs, and measured where nothing is known.
-    fn measured(&mut self, steps: &[Step<'_>], room: Bytes) -> CostModel {
+    fn measured(&mut self, steps: &[Step<'_>], room: Bytes, spill: bool) -> CostModel {
         let path = calibrate::cache_path(self.threads);
         let mut model = self.costs.take().unwrap_or_else(|| {
             let mut model = CostModel::default();
@@ -325,6 +328,11 @@ impl Terms {
         {
             calibrate::save(&model, path);
         }
+        let directory = self.spill_dir().filter(|_| spill);
+        if let Some(directory) = directory.filter(|directory| self.timed_disk.as_ref() != Some(directory)) {
+            calibrate::time_disk(&mut model, &directory, &pool, room, DISK_CALIBRATION);
+            self.timed_disk = Some(directory);
+        }
         self.costs = Some(model.clone());
         model
     }
@@ -341,12 +349,12 @@ pub fn usual_spill_dir() -> PathBuf {
     SpillFile::first_on_disk(usual_directories()).unwrap_or_else(std::env::temp_dir)
 }
 
-/// Slices on which the ops of a step are timed: some that take long enough and not much longer, and the finest, on which some
-/// ops are much less efficient.
+/// Slices on which the ops of a step are timed: a third and an eighth of the batch, or what is nearest, and the finest, on which some ops are
+/// much less efficient. Between them time is taken to grow evenly.
 fn a_few_slices(graph: &Graph, batch: &Batch) -> Vec<usize> {
     let all = candidates(graph, batch);
-    let middle = all.iter().copied().min_by_key(|entries| entries.abs_diff(batch.entries / 8));
-    let mut few: Vec<usize> = middle.into_iter().chain(all.last().copied()).collect();
+    let near = |part: usize| all.iter().copied().min_by_key(|entries| entries.abs_diff(batch.entries / part));
+    let mut few: Vec<usize> = [near(3), near(8), all.last().copied()].into_iter().flatten().collect();
     few.dedup();
     few
 }

@@ -282,6 +282,8 @@ pub struct MemoryGrew {
 #[derive(Clone, Debug)]
 pub(crate) struct LoadLine {
     limit: Bytes,
+    /// The limit of the budget then.
+    of_budget: Option<Bytes>,
     /// What the process's files take, as planned.
     files: Bytes,
     /// What was measured after the epoch before.
@@ -433,7 +435,8 @@ impl Terms {
         };
         self.runtime = Some(reserve("runtime", room.fixed.runtime + tables + plans)?);
         self.results = Some(reserve("results", room.fixed.results)?);
-        self.line = Some(LoadLine { limit, files: room.files, measured: Bytes::ZERO });
+        let of_budget = self.budget.limit();
+        self.line = Some(LoadLine { limit, of_budget, files: room.files, measured: Bytes::ZERO });
         Ok(())
     }
 
@@ -474,6 +477,7 @@ impl Terms {
         // What pipelines gave back may still lie in the heap.
         let input = self.budget.account(INPUT);
         let planned = self.budget.held() + input.peak().saturating_sub(input.held());
+        self.follow_budget()?;
         let (Some(line), Ok(usage)) = (&mut self.line, measure::usage()) else { return Ok(None) };
         let measured = usage.anonymous + line.files;
         let before = std::mem::replace(&mut line.measured, measured);
@@ -490,6 +494,18 @@ impl Terms {
         Ok(Some(format!(
             "after epoch {epoch} the process holds {measured} of {limit}, {more} more than planned: something else takes memory"
         )))
+    }
+}
+
+impl Terms {
+    /// Looks for the limit again when others have given the budget another one since the steps were planned.
+    fn follow_budget(&mut self) -> Result<(), Error> {
+        let of_budget = self.budget.limit();
+        if self.shared_budget && self.line.as_ref().is_some_and(|line| line.of_budget != of_budget) {
+            let limit = self.limits()?.limit.unwrap_or(Bytes::MAX);
+            self.line.iter_mut().for_each(|line| (line.limit, line.of_budget) = (limit, of_budget));
+        }
+        Ok(())
     }
 }
 
@@ -511,5 +527,26 @@ fn give_back_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_budget_that_is_given_another_limit_moves_the_line() {
+        // The process holds more than nothing, which is what was planned.
+        let (little, much) = (Bytes::kib(64), Bytes::gib(4));
+        let budget = Budget::new(little);
+        let mut terms = Terms { shared_budget: true, ..Terms::on(&budget) };
+        let line = LoadLine { limit: little, of_budget: Some(little), files: Bytes::ZERO, measured: Bytes::ZERO };
+        terms.line = Some(line);
+        let Err(Error::MemoryGrew(grew)) = terms.watch_memory(0) else { panic!("more is held than the limit") };
+        assert_eq!(grew.limit, little);
+        budget.set_limit(Some(much));
+        assert!(terms.watch_memory(1).expect("the limit was raised").is_some());
+        budget.set_limit(Some(little));
+        assert!(matches!(terms.watch_memory(2), Err(Error::MemoryGrew(_))));
     }
 }
