@@ -9,6 +9,7 @@ mod data;
 mod dlpack;
 mod error;
 mod extract;
+mod fork;
 mod function;
 mod mapped;
 mod memory;
@@ -36,5 +37,6 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     function::register(module)?;
     memory::register(module)?;
     dlpack::register(module)?;
-    steps::register(module)
+    steps::register(module)?;
+    fork::register(module)
 }
