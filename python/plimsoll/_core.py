@@ -72,6 +72,7 @@ def install():
     Tensor.__repr__ = _describe
     Tensor.__str__ = _text
     Tensor.numpy = _numpy
+    Tensor.__reduce__ = lambda self: (engine.tensor, (engine_numpy(self),))
     Tensor.__module__ = "plimsoll"
 
 
@@ -258,7 +259,7 @@ def _from_host(value, dtype, hint):
     except ValueError as error:
         raise ValueError(f"Can't convert non-rectangular Python sequence to Tensor: {error}") from None
     kind = array.dtype.kind
-    if kind not in "biufV" and array.dtype.name != "bfloat16":
+    if kind not in "biufV":
         what = "complex numbers" if kind == "c" else f"a value ({value!r}) of type {type(value).__name__}"
         raise ValueError(f"Attempt to convert {what} to a Tensor: the engine has no such type")
     found = array.dtype.name
@@ -350,7 +351,7 @@ def op(function):
 
 def _cut(result):
     """What is computed while a tape's recording is stopped: gradients do not pass."""
-    if isinstance(result, Tensor) and raw_dtype(result) in ("float32", "float64", "float16", "bfloat16"):
+    if isinstance(result, Tensor) and result.dtype.is_floating:
         return engine.stop_gradient(result)
     return result
 

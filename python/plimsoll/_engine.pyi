@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterable, Literal, Sequence, Union
 import numpy as np
 
 DType = Literal[
-    "float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "int8", "int16", "uint16", "uint32", "bool"
+    "float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int32", "int64", "uint8", "int8", "int16", "uint16", "uint32", "bool"
 ]
 Operand = Union["Tensor", "Variable", float, int, bool, np.ndarray, Any]
 Padding = Union[Literal["same", "valid"], Sequence[tuple[int, int]]]
@@ -281,6 +281,12 @@ def gradients(
 ) -> list[Tensor | None]:
     """Of what is in the current record (or trace), as more operations of it, so that gradients of gradients work. A variable stands for
     every value read from it. What was watched is the caller's business: use stop_gradient."""
+
+def with_gradient(
+    results: Sequence[Operand], arguments: Sequence[Operand], arriving: Sequence[Operand], leaving: Sequence[Operand]
+) -> list[Tensor]:
+    """The results with a gradient of the caller's: with respect to each argument `leaving` as it was computed from `arriving`, with the gradients of
+    the results in its place."""
 
 # Programs.
 class Program:

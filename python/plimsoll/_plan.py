@@ -6,6 +6,10 @@ from plimsoll import _engine as engine
 _BYTES = ("peak", "smallest", "arena", "live", "states", "states_in_file", "file", "written", "read")
 
 
+# What these figures are where nothing has to be done to keep the limit: they are shown where they say something.
+_NOTHING = {"slices": 1, "ops_again": 0, "states_in_file": 0, "file": 0, "written": 0, "read": 0, "seconds": 0.0, "extra_seconds": 0.0}
+
+
 class Plan:
     """How a step runs within the memory limit, as planned before it runs. Notebooks show it as a table.
 
@@ -46,13 +50,16 @@ class Plan:
     def _repr_html_(self):
         import html
 
-        cells = ((html.escape(name), html.escape(text)) for name, text in self._rows())
-        rows = "".join(f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{text}</td></tr>" for name, text in cells)
+        cells = ((html.escape(name), html.escape(text).replace(", ", "<br>")) for name, text in self._rows())
+        left = "text-align:left;vertical-align:top"
+        rows = "".join(f"<tr><th style='{left};white-space:nowrap'>{name}</th><td style='{left}'>{text}</td></tr>" for name, text in cells)
         return f"<table>{rows}</table>"
 
     def _rows(self):
         figures = {"peak": self.peak, "kept": self.kept, **self.to_dict()}
         for name, value in figures.items():
+            if name in _NOTHING and value == _NOTHING[name]:
+                continue
             if name == "at_the_peak":
                 value = ", ".join(value)
             elif name in _BYTES and value is not None:

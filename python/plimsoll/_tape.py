@@ -217,11 +217,7 @@ def gradients(ys, xs, grad_ys=None, name="gradients", gate_gradients=False, aggr
 
 
 def custom_gradient(f=None):
-    """Makes `f(*args) -> (result, gradient function)` a function whose derivative is that gradient function.
-
-    The gradient function is linear in what arrives, so what it does to it can be transposed: each result becomes
-    `stop(y) + J (x - stop(x))`, whose value is y and whose derivative is the function's.
-    """
+    """Makes `f(*args) -> (result, gradient function)` a function whose derivative is that gradient function."""
     if f is None:
         return custom_gradient
     import functools
@@ -231,19 +227,30 @@ def custom_gradient(f=None):
         tensors = [convert_to_tensor(x) if _is_number(x) else x for x in args]
         fixed = [engine.stop_gradient(x) if _is_float(x) else x for x in tensors]
         outputs, gradient = f(*fixed, **kwargs)
-        flat = [engine.stop_gradient(convert_to_tensor(y)) for y in nest.flatten(outputs)]
-        arriving = [engine.full(y.shape, 0, raw_dtype(y)) for y in flat]
-        leaving = gradient(*arriving)
-        leaving = list(leaving) if isinstance(leaving, (list, tuple)) else [leaving]
-        for x, g in zip(tensors, leaving):
-            if g is None or not _is_float(x):
-                continue
-            nothing = engine.binary("sub", x, engine.stop_gradient(x))
-            pushed = engine.gradients([convert_to_tensor(g)], arriving, [nothing])
-            flat = [y if p is None else engine.binary("add", y, p) for y, p in zip(flat, pushed)]
+        flat = given_gradient([convert_to_tensor(y) for y in nest.flatten(outputs)], tensors, gradient)
         return nest.pack_sequence_as(outputs, flat)
 
     return decorated
+
+
+def given_gradient(results, arguments, gradient):
+    """The results with `gradient(*gradients of the results)` as their gradients with respect to the arguments that are floating-point tensors.
+
+    The function is asked once, now; what it does is done again with what arrives, in every gradient that is asked for.
+    """
+    results = [engine.stop_gradient(y) for y in results]
+    arriving = [engine.full(y.shape, 0, raw_dtype(y)) for y in results]
+    leaving = gradient(*arriving)
+    leaving = list(leaving) if isinstance(leaving, (list, tuple)) else [leaving]
+    pairs = [(x, _like(g, x)) for x, g in zip(arguments, leaving) if g is not None and _is_float(x)]
+    arguments, leaving = ([pair[i] for pair in pairs] for i in (0, 1))
+    return engine.with_gradient(results, arguments, arriving, leaving)
+
+
+def _like(gradient, x):
+    """A gradient with the shape and type of what it is of."""
+    gradient = convert_to_tensor(gradient, dtype=x.dtype)
+    return gradient if gradient.shape == x.shape else engine.broadcast_to(gradient, x.shape)
 
 
 def _is_number(x):

@@ -5,9 +5,11 @@ The engine names types by strings and shapes by tuples. These are such strings a
 
 import numpy as np
 
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
+# NumPy has these from ml_dtypes.
+_FOREIGN = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+_FLOATS = ("float16", "float32", "float64", *_FOREIGN)
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_SIZES = {"bool": 1, "string": -1, "bfloat16": 2, "complex64": 8, "complex128": 16, "variant": -1, "resource": -1}
+_SIZES = {"bool": 1, "string": -1, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "complex64": 8, "complex128": 16, "variant": -1, "resource": -1}
 
 
 class DType(str):
@@ -33,10 +35,10 @@ class DType(str):
         """NumPy's type, as a class; `object` for strings."""
         if self.name == "string":
             return np.object_
-        if self.name == "bfloat16":
+        if self.name in _FOREIGN:
             import ml_dtypes
 
-            return ml_dtypes.bfloat16
+            return getattr(ml_dtypes, self.name)
         return np.dtype(self.name).type
 
     @property
@@ -60,10 +62,10 @@ class DType(str):
         return self.min, self.max
 
     def _limits(self):
-        if self.name == "bfloat16":
+        if self.name in _FOREIGN:
             import ml_dtypes
 
-            return ml_dtypes.finfo(ml_dtypes.bfloat16)
+            return ml_dtypes.finfo(self.as_numpy_dtype)
         return np.finfo(self.name) if self.is_floating else np.iinfo(self.name)
 
     def is_compatible_with(self, other):

@@ -1,7 +1,8 @@
 """A pytest plugin for running Keras' own tests, which its wheel carries, against this backend.
 
 One test module chooses a trainer by the backend's name and refuses others; it gets a branch of ours as Keras itself does
-(pytest must then leave the import to Python: `--assert=plain`). The wheel leaves out the repository's `conftest.py`; the markers it declares are declared here. Tests named in
+(pytest must then leave the import to Python: `--assert=plain`). Tests that train with a loop written for each backend run the
+one for TensorFlow, with `import tensorflow` meaning this package. The wheel leaves out the repository's `conftest.py`; the markers it declares are declared here. Tests named in
 `keras_excluded.txt` are left out, each with its reason there. With `KERAS_JUDGE_REPORT` set, the outcome of every test is
 written to that file as JSON.
 """
@@ -10,10 +11,17 @@ import fnmatch
 import json
 import os
 import pathlib
+import sys
+from unittest import mock
+
+import pytest
 
 from keras_plimsoll import hook
 
 hook.BRANCHES["keras.src.trainers.trainer_test"] = "from keras_plimsoll.src.trainer import PlimsollTrainer as Trainer"
+
+# Tests that know training loops for Keras' own backends and no others.
+LOOPS = ("test_quantize_float8",)
 
 EXCLUDED = pathlib.Path(__file__).with_name("keras_excluded.txt")
 
@@ -31,6 +39,22 @@ def excluded():
 def short_name(item):
     """`layers/core/dense_test.py::DenseTest::test_x`, wherever Keras is installed and pytest was started."""
     return "::".join([str(item.path).split("keras/src/")[-1], *item.nodeid.split("::")[1:]])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    if getattr(item, "originalname", None) not in LOOPS:
+        return (yield)
+    import plimsoll
+
+    keras_backend = item.module.backend
+
+    class Told:
+        backend = staticmethod(lambda: "tensorflow")
+        __getattr__ = staticmethod(lambda name: getattr(keras_backend, name))
+
+    with mock.patch.dict(sys.modules, tensorflow=plimsoll), mock.patch.object(item.module, "backend", Told()):
+        return (yield)
 
 
 def pytest_configure(config):

@@ -231,7 +231,10 @@ def test_errors_come_at_once():
         e.cast(X, "complex64")
     with pytest.raises(ValueError, match="reshaped"):
         e.reshape(X, [5])
-    bad = e.gather(X, np.array([9]))
+    with pytest.raises(ValueError, match="9"):
+        e.gather(X, np.array([9]))
+    # What has still to be computed is wrong when it is looked at.
+    bad = e.gather(X, e.binary("add", np.array([8]), np.array([1])))
     with pytest.raises(ValueError, match="9"):
         bad.numpy()
     del bad

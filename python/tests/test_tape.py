@@ -131,6 +131,33 @@ def test_custom_gradient(tf):
     assert float(y) == 12 and float(tape.gradient(y, x)) == 14
 
 
+def test_custom_gradients_need_not_be_linear(tf):
+    seen = []
+
+    @tf.custom_gradient
+    def clipped(x, w):
+        def gradient(dy):
+            seen.append(dy)
+            # Neither linear in what arrives nor dependent on it.
+            return tf.clip_by_value(dy, -1.0, 1.0), tf.constant([7.0, 8.0])
+
+        return x * w, gradient
+
+    x, w = tf.constant([0.1, 3.0]), tf.constant([1.0, 1.0])
+
+    def both(x, w):
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            y = tf.reduce_sum(clipped(x, w) ** 2)
+        return tape.gradient(y, [x, w])
+
+    for run in (both, tf.function(both)):
+        dx, dw = run(x, w)
+        np.testing.assert_allclose(dx, [0.2, 1.0], rtol=1e-6)
+        np.testing.assert_allclose(dw, [7.0, 8.0])
+    assert len(seen) == 2
+
+
 def test_training_loop(tf):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(64, 3)).astype(np.float32)

@@ -242,3 +242,11 @@ def test_operators_do_not_promote_once_keras_is_loaded(tf):
     assert tf.keras.ops.add(tf.constant([1, 2]), tf.constant([1.0, 2.0])).dtype == "float32"
     v = tf.keras.Variable(np.ones(2, "float32"))
     assert np.allclose(tf.constant([1.0, 2.0]) * v, [1, 2]) and np.allclose(v + 1, 2)
+
+
+def test_wrong_indices_are_told_where_they_are_asked_for(tf):
+    # Nobody looks at a value here.
+    with pytest.raises(ValueError, match=r"index 7 at position 1 is not in \[0, 3\)"):
+        tf.gather([1.0, 2.0, 3.0], [0, 7])
+    with pytest.raises(ValueError, match=r"index -1 at position 0 is not in \[0, 4\)"):
+        tf.gather(tf.zeros([2, 4]), tf.constant([-1]), axis=1)

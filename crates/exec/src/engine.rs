@@ -11,7 +11,7 @@ use plimsoll_graph::{Io, NodeId, OpDef, Operand, RunError, Value};
 use plimsoll_kernels::Pool;
 use plimsoll_kernels::gemm::{self, Packing};
 use plimsoll_plan::{Place, Plan, StateLayout};
-use plimsoll_tensor::{DType, Element, Tensor, TensorType, bf16, f16};
+use plimsoll_tensor::{DType, Element, F8E4M3, F8E5M2, Tensor, TensorType, bf16, f16};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -942,6 +942,8 @@ pub(crate) fn is_finite(operand: &Operand) -> bool {
         DType::F64 => all::<f64>(operand),
         DType::F16 => all::<f16>(operand),
         DType::BF16 => all::<bf16>(operand),
+        DType::F8E4M3 => all::<F8E4M3>(operand),
+        DType::F8E5M2 => all::<F8E5M2>(operand),
         _ => true,
     }
 }

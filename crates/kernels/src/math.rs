@@ -345,7 +345,7 @@ fn ln_1p(x: f32) -> f32 {
     // The rounding error of 1 + x, made good by its first-order effect.
     let u = 1.0 + x;
     let correction = (x - (u - 1.0)) / u;
-    let r = ln(u) + if u.is_finite() { correction } else { 0.0 };
+    let r = ln(u) + if u.is_finite() && u != 0.0 { correction } else { 0.0 };
     if u == 1.0 { x } else { r }
 }
 
@@ -464,6 +464,8 @@ mod tests {
         assert_eq!(ln(0.0), f32::NEG_INFINITY);
         assert!(ln(-1.0).is_nan() && ln(f32::NAN).is_nan());
         assert_eq!(ln(f32::INFINITY), f32::INFINITY);
+        assert_eq!([-1.0, 0.0, f32::INFINITY].map(ln_1p), [f32::NEG_INFINITY, 0.0, f32::INFINITY]);
+        assert!(ln_1p(-1.5).is_nan() && ln_1p(f32::NAN).is_nan());
         assert!((ln(1e-40) - (1e-40f64).ln() as f32).abs() < 1e-3);
         assert_eq!(tanh(f32::INFINITY), 1.0);
         assert!(tanh(f32::NAN).is_nan());

@@ -274,6 +274,8 @@ fn to_file(dtype: DType) -> Dtype {
         DType::F64 => Dtype::F64,
         DType::F16 => Dtype::F16,
         DType::BF16 => Dtype::BF16,
+        DType::F8E4M3 => Dtype::F8_E4M3,
+        DType::F8E5M2 => Dtype::F8_E5M2,
         DType::I32 => Dtype::I32,
         DType::I64 => Dtype::I64,
         DType::U8 => Dtype::U8,

@@ -121,6 +121,33 @@ fn programs_share_one_arena_and_make_room_for_each_other() {
 }
 
 #[test]
+fn room_is_made_by_forgetting_no_more_than_is_needed() {
+    let mut terms = Terms::default();
+    terms.set_limit("2GiB");
+    let mut session = Session::new(terms).unwrap();
+    // Programs 1 to 4 need about 1, 2, 4 and 8 MiB; the largest is used last.
+    for n in 1..5usize {
+        let mut g = Graph::new();
+        let x = g.input("x", floats(&[1 << (17 + n)]));
+        let y = g.exp(x).unwrap();
+        g.output("y", y);
+        session.prepare(n as u128, &g, None, &[]).unwrap();
+    }
+    let is_ready = |session: &mut Session, n: u128| session.find(n, []).unwrap().is_some();
+    let left = |session: &Session| session.terms().budget().left().unwrap();
+    let enough = left(&session);
+    assert!(session.make_room(enough).unwrap());
+    assert!((1..5).all(|n| is_ready(&mut session, n)), "nothing was needed");
+    // The largest program's arena is in the way, the others' are not.
+    assert!(session.make_room(enough + Bytes::mib(3)).unwrap());
+    assert!(left(&session) >= enough + Bytes::mib(3));
+    assert_eq!([1, 2, 3, 4].map(|n| is_ready(&mut session, n)), [true, true, true, false]);
+    let everything = Bytes::mib(3072);
+    assert!(!session.make_room(everything).unwrap());
+    assert_eq!(session.programs(), 0);
+}
+
+#[test]
 fn states_of_one_type_take_each_others_place_in_a_program() {
     let mut session = Session::new(Terms::default()).unwrap();
     let mut g = Graph::new();

@@ -11,11 +11,13 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use std::sync::Arc;
 
 /// Types with their names in Python and NumPy's codes.
-const NAMES: [(DType, &str, &str); 12] = [
+const NAMES: [(DType, &str, &str); 14] = [
     (DType::F32, "float32", "<f4"),
     (DType::F64, "float64", "<f8"),
     (DType::F16, "float16", "<f2"),
     (DType::BF16, "bfloat16", "<V2"),
+    (DType::F8E4M3, "float8_e4m3fn", "|V1"),
+    (DType::F8E5M2, "float8_e5m2", "|V1"),
     (DType::I32, "int32", "<i4"),
     (DType::I64, "int64", "<i8"),
     (DType::U8, "uint8", "|u1"),
@@ -60,12 +62,15 @@ pub fn numpy(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     Ok(NUMPY.get_or_try_init(py, || py.import("numpy").map(Bound::unbind))?.bind(py))
 }
 
-/// NumPy's type of a name; bfloat16 comes from ml_dtypes.
+/// Whether NumPy itself does not know a type: ml_dtypes has it then, and NumPy sees bytes.
+fn is_foreign(dtype: DType) -> bool {
+    dtype == DType::BF16 || dtype.is_float8()
+}
+
+/// NumPy's type of a name.
 fn numpy_dtype<'py>(py: Python<'py>, dtype: DType) -> PyResult<Bound<'py, PyAny>> {
-    match dtype {
-        DType::BF16 => py.import("ml_dtypes")?.getattr("bfloat16"),
-        other => numpy(py)?.getattr("dtype")?.call1((dtype_name(other),)),
-    }
+    let name = dtype_name(dtype);
+    if is_foreign(dtype) { py.import("ml_dtypes")?.getattr(name) } else { numpy(py)?.getattr("dtype")?.call1((name,)) }
 }
 
 /// A copy of an array that is contiguous and of a type that the engine has; `None` for everything else.
@@ -81,7 +86,7 @@ fn from_plain_array<'py>(object: &Bound<'py, PyAny>, wanted: Option<DType>) -> P
         interface.get_item(name)?.ok_or_else(|| PyValueError::new_err("an array without memory"))
     };
     let code: String = item(intern!(py, "typestr"))?.extract()?;
-    let found = NAMES.iter().find(|(d, _, c)| *c == code && *d != DType::BF16).map(|(d, ..)| *d);
+    let found = NAMES.iter().find(|(d, _, c)| *c == code && !is_foreign(*d)).map(|(d, ..)| *d);
     let Some(dtype) = found.filter(|d| wanted.is_none_or(|w| w == *d)) else { return Ok(None) };
     if !item(intern!(py, "strides"))?.is_none() {
         return Ok(None);
@@ -171,8 +176,5 @@ pub fn to_numpy<'py>(tensor: &Bound<'py, PyAny>, dtype: DType) -> PyResult<Bound
     let py = tensor.py();
     let holder = tensor.call_method0("_memory")?;
     let array = numpy(py)?.call_method1("asarray", (holder,))?;
-    match dtype {
-        DType::BF16 => array.call_method1("view", (numpy_dtype(py, DType::BF16)?,)),
-        _ => Ok(array),
-    }
+    if is_foreign(dtype) { array.call_method1("view", (numpy_dtype(py, dtype)?,)) } else { Ok(array) }
 }

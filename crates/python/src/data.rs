@@ -5,11 +5,10 @@
 
 use crate::array;
 use crate::buffer::Buffer;
-use crate::error::Error;
 use crate::function::Program;
 use crate::mapped::Mapped;
 use crate::record::Handle;
-use crate::run::BUDGET;
+use crate::run::{BUDGET, with_room};
 use crate::tensor::PyTensor;
 use plimsoll_data::{
     AUTOTUNE, Calls, Cardinality, Component, Compression, Csv, Dataset, Element, Files, Iter, Kind, Options, Padding,
@@ -113,7 +112,7 @@ pub fn element<'py>(py: Python<'py>, row: &Row<'_>) -> PyResult<Bound<'py, PyLis
         match component.kind {
             Kind::Number(dtype) => {
                 let bytes = row.bytes(name).map_err(to_python)?;
-                let buffer = Buffer::of_bytes(&BUDGET, TensorType::new(dtype, *sizes), bytes).map_err(Error::from)?;
+                let buffer = with_room(|| Buffer::of_bytes(&BUDGET, TensorType::new(dtype, *sizes), bytes))?;
                 list.append(Bound::new(py, PyTensor { handle: Handle::known(Arc::new(buffer)) })?)?;
             }
             Kind::Bytes => {
@@ -459,7 +458,7 @@ impl PyDataset {
         let inner = self.inner.clone();
         let options = Options::new(&BUDGET).account("input").epoch(epoch);
         let iter = py.detach(move || inner.iter_with(&options)).map_err(to_python)?;
-        Ok(PyIterator { iter: Mutex::new(Some(iter)) })
+        Ok(PyIterator { iter: Mutex::new(Some(iter)), process: std::process::id() })
     }
 }
 
@@ -499,6 +498,8 @@ impl Iterator for Yielding {
 #[pyclass(frozen, name = "DatasetIterator", module = "plimsoll._engine")]
 pub struct PyIterator {
     iter: Mutex<Option<Iter>>,
+    /// The process that has its threads.
+    process: u32,
 }
 
 #[pymethods]
@@ -520,6 +521,11 @@ impl PyIterator {
 impl PyIterator {
     /// The next element, for a thread that does not hold the interpreter's lock.
     pub fn next_element(&self) -> Option<Result<Element, plimsoll_data::Error>> {
+        if self.process != std::process::id() {
+            return Some(Err(plimsoll_data::Error::element(
+                "this iterator belongs to the process that this one was forked from, and so do its threads: make one of the data set here",
+            )));
+        }
         let mut iter = self.iter.lock().unwrap_or_else(PoisonError::into_inner);
         iter.as_mut().and_then(Iterator::next)
     }
@@ -527,6 +533,11 @@ impl PyIterator {
 
 impl Drop for PyIterator {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // There are no threads to wait for.
+            std::mem::forget(std::mem::take(self.iter.get_mut().unwrap_or_else(PoisonError::into_inner)));
+            return;
+        }
         let iter = self.iter.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Its threads may wait for the interpreter's lock while this waits for them.
         Python::attach(|py| py.detach(|| drop(iter)));

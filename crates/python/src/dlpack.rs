@@ -1,9 +1,8 @@
 //! DLPack: tensors to and from other libraries without a copy.
 
 use crate::buffer::Buffer;
-use crate::error::Error;
 use crate::record::Handle;
-use crate::run::BUDGET;
+use crate::run::{BUDGET, with_room};
 use crate::tensor::PyTensor;
 use plimsoll_tensor::{DType, MAX_RANK, Shape, TensorType};
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -66,12 +65,14 @@ const OLD_USED: &CStr = c"used_dltensor";
 const NEW: &CStr = c"dltensor_versioned";
 const NEW_USED: &CStr = c"used_dltensor_versioned";
 
-/// Types with DLPack's kind (signed, unsigned, float, bfloat, bool) and bits.
-const TYPES: [(DType, u8, u8); 12] = [
+/// Types with DLPack's kind (signed, unsigned, float, bfloat, bool, two of 8 bits) and bits.
+const TYPES: [(DType, u8, u8); 14] = [
     (DType::F32, 2, 32),
     (DType::F64, 2, 64),
     (DType::F16, 2, 16),
     (DType::BF16, 4, 16),
+    (DType::F8E4M3, 10, 8),
+    (DType::F8E5M2, 12, 8),
     (DType::I32, 0, 32),
     (DType::I64, 0, 64),
     (DType::U8, 1, 8),
@@ -141,8 +142,8 @@ unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
 
 /// A capsule with a tensor's memory. Libraries from version 1 on are told not to write it; older ones get a copy of their own.
 pub fn export<'py>(py: Python<'py>, buffer: Arc<Buffer>, versioned: bool, copy: bool) -> PyResult<Bound<'py, PyAny>> {
-    let own = |buffer: &Buffer| Buffer::of_bytes(&BUDGET, *buffer.ty(), buffer.bytes()).map(Arc::new);
-    let buffer = if copy || !versioned { own(&buffer).map_err(Error::from)? } else { buffer };
+    let own = |buffer: &Buffer| with_room(|| Buffer::of_bytes(&BUDGET, *buffer.ty(), buffer.bytes())).map(Arc::new);
+    let buffer = if copy || !versioned { own(&buffer)? } else { buffer };
     let (kept, tensor) = Exported::new(buffer);
     let context = Box::into_raw(kept).cast();
     let (pointer, name): (*mut c_void, &CStr) = if versioned {
@@ -241,7 +242,7 @@ fn from_dlpack<'py>(py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<PyT
         // SAFETY: a value of this type, which the exporter promises not to write while `keep` lives.
         unsafe { Buffer::foreign(ty, first, Box::new(keep)) }.expect("aligned, as was checked")
     } else {
-        let mut buffer = Buffer::zeros(&BUDGET, ty).map_err(Error::from)?;
+        let mut buffer = with_room(|| Buffer::zeros(&BUDGET, ty))?;
         let size = dtype.size();
         let to = buffer.bytes_mut();
         for (i, to) in to.chunks_exact_mut(size).enumerate() {

@@ -89,6 +89,12 @@ pub fn extract(
     // What variables hold at the end: the state, its newest version in the graph, and what is to be assigned to it.
     let mut ends: Vec<(Value, Value, Option<Value>)> = Vec::new();
     for (id, node) in source.nodes().filter(|(id, _)| needed[id.0 as usize]) {
+        if node.op.passes_on() {
+            for (&from, &to) in node.inputs.iter().zip(&node.outputs) {
+                map[to.0 as usize] = Some(enter(&mut out, &mut key, &mut map, from));
+            }
+            continue;
+        }
         debug_assert!(id.0 as usize >= from || node.op.mutates().is_empty());
         let inputs: Vec<Value> = node.inputs.iter().map(|&v| enter(&mut out, &mut key, &mut map, v)).collect();
         if is_assign(&*node.op) {
@@ -191,7 +197,8 @@ fn needed(graph: &Graph, wanted: &[Value], known: &HashMap<Value, Arc<Buffer>>, 
     for (id, node) in graph.nodes().rev() {
         needed[id.0 as usize] |= id.0 as usize >= from && !node.op.mutates().is_empty();
         if needed[id.0 as usize] {
-            node.inputs.iter().for_each(|&v| mark(&mut needed, v));
+            let n = if node.op.passes_on() { node.outputs.len() } else { node.inputs.len() };
+            node.inputs[..n].iter().for_each(|&v| mark(&mut needed, v));
         }
     }
     needed

@@ -7,7 +7,7 @@ use crate::array;
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::extract::{Extract, extract};
-use crate::operand::{Operand, apply1, on_record, with_runtime};
+use crate::operand::{Operand, apply, apply1, on_record, with_runtime};
 use crate::record::{Handle, Record};
 use crate::run::{self, TRACES};
 use crate::tensor::{PyTensor, PyVariable, look};
@@ -336,6 +336,29 @@ fn gradients(
     Ok(handles.into_iter().map(|handle| handle.map(|handle| PyTensor { handle })).collect())
 }
 
+/// The results with a gradient of the caller's: with respect to each argument `leaving` as it was computed from `arriving`, with the gradients of
+/// the results in its place.
+#[pyfunction]
+fn with_gradient(
+    py: Python<'_>,
+    results: Vec<Object<'_>>,
+    arguments: Vec<Object<'_>>,
+    arriving: Vec<Object<'_>>,
+    leaving: Vec<Object<'_>>,
+) -> PyResult<Vec<PyTensor>> {
+    let (m, n) = (results.len(), arguments.len());
+    if arriving.len() != m || leaving.len() != n {
+        let text = format!("{m} results and {n} arguments, but {} and {} gradients", arriving.len(), leaving.len());
+        return Err(PyValueError::new_err(text));
+    }
+    let operands: Vec<Operand> =
+        [results, arguments, arriving, leaving].iter().flatten().map(Operand::of).collect::<PyResult<_>>()?;
+    let handles = apply(py, &operands.iter().collect::<Vec<_>>(), |graph, v| {
+        graph.with_gradient(&v[..m], &v[m..m + n], &v[m + n..2 * m + n], &v[2 * m + n..])
+    })?;
+    Ok(handles.into_iter().map(|handle| PyTensor { handle }).collect())
+}
+
 /// Constants of the optimizers' rules that Python need not name.
 const DEFAULTS: [(&str, f64); 10] = [
     ("momentum", 0.0),
@@ -442,6 +465,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         tape_begin,
         tape_end,
         gradients,
+        with_gradient,
         optimize,
         flush
     );

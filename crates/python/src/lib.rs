@@ -9,11 +9,14 @@ mod data;
 mod dlpack;
 mod error;
 mod extract;
+mod fork;
 mod function;
 mod mapped;
 mod memory;
+mod network;
 mod operand;
 mod ops;
+mod pick;
 mod record;
 mod run;
 mod steps;
@@ -32,9 +35,12 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ResourceExhaustedError", py.get_type::<error::ResourceExhaustedError>())?;
     module.add("WouldNotFitError", error::would_not_fit_type(py)?)?;
     ops::register(module)?;
+    pick::register(module)?;
+    network::register(module)?;
     data::register(module)?;
     function::register(module)?;
     memory::register(module)?;
     dlpack::register(module)?;
-    steps::register(module)
+    steps::register(module)?;
+    fork::register(module)
 }

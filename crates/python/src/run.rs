@@ -185,7 +185,7 @@ impl Runtime {
         // Before it is planned, so that it counts.
         let session = self.session();
         let mut results = match cut.new_results() {
-            Err(Error::Memory(ArenaError::Budget(over))) if session.make_room(over.asked)? => cut.new_results()?,
+            Err(ArenaError::Budget(over)) if session.make_room(over.asked)? => cut.new_results()?,
             results => results?,
         };
         self.run_into(cut, |i, to| to.copy_from_slice(inputs[i].bytes()), inputs.len(), &mut results)?;
@@ -248,9 +248,9 @@ impl Extract {
     ///
     /// # Errors
     /// When there is none.
-    pub fn new_results(&self) -> Result<Vec<Buffer>, Error> {
+    pub fn new_results(&self) -> Result<Vec<Buffer>, ArenaError> {
         let types = self.graph.outputs().iter().map(|o| *self.graph.ty(o.value));
-        Ok(types.map(|ty| Buffer::zeros(&BUDGET, ty)).collect::<Result<_, _>>()?)
+        types.map(|ty| Buffer::zeros(&BUDGET, ty)).collect()
     }
 
     /// The program, planned if it is not ready.

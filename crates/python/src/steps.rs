@@ -6,7 +6,7 @@ use crate::data::{self, PyIterator};
 use crate::error::Error;
 use crate::function::Program;
 use crate::record::Handle;
-use crate::run::{self, BUDGET, Runtime};
+use crate::run::{self, BUDGET, Runtime, with_room};
 use crate::tensor::PyTensor;
 use plimsoll_data::{Element, Kind, Permutation, Row};
 use plimsoll_tensor::{Shape, TensorType};
@@ -137,7 +137,7 @@ fn run_steps(
         let ty = program.cut.graph.ty(output.value);
         let shape = [steps].into_iter().chain(ty.dims().iter().copied()).collect::<Vec<usize>>();
         let Some(shape) = Shape::try_new(&shape) else { return Err(PyValueError::new_err("too many axes to stack")) };
-        results.push(Buffer::zeros(&BUDGET, TensorType::new(ty.dtype, shape)).map_err(Error::from)?);
+        results.push(with_room(|| Buffer::zeros(&BUDGET, TensorType::new(ty.dtype, shape)))?);
     }
     let n_rows = n_rows.unwrap_or(0);
     if let Some(&beyond) = order.iter().flatten().find(|&&row| row >= n_rows) {
@@ -247,7 +247,7 @@ fn run_elements<'py>(
 ) -> PyResult<(Vec<PyTensor>, usize, Option<Bound<'py, PyList>>)> {
     let (program, elements) = (program.get(), elements.get());
     let types: Vec<TensorType> = program.record.inputs.iter().map(|v| *program.record.graph.ty(*v)).collect();
-    let mut results = program.cut.new_results()?;
+    let mut results = with_room(|| program.cut.new_results())?;
     let (begun, mut done) = (Instant::now(), 0);
     let other = loop {
         let over = py.detach(|| run_lap(program, elements, &types, steps, &mut done, &mut results));

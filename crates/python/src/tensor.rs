@@ -7,7 +7,7 @@ use crate::operand::{Operand, apply1, flush, on_record};
 use crate::record::Handle;
 use crate::variable::Cell;
 use plimsoll_kernels::pointwise::{Binary, Unary};
-use plimsoll_tensor::{DType, bf16, f16};
+use plimsoll_tensor::{DType, F8E4M3, F8E5M2, bf16, f16};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -187,6 +187,8 @@ impl PyTensor {
             DType::F64 => f64::from_ne_bytes(take(bytes)).into_py_any(py),
             DType::F16 => f64::from(f16::from_ne_bytes(take(bytes))).into_py_any(py),
             DType::BF16 => f64::from(bf16::from_ne_bytes(take(bytes))).into_py_any(py),
+            DType::F8E4M3 => F8E4M3::from_bits(bytes[0]).to_f64().into_py_any(py),
+            DType::F8E5M2 => F8E5M2::from_bits(bytes[0]).to_f64().into_py_any(py),
             DType::I32 => i32::from_ne_bytes(take(bytes)).into_py_any(py),
             DType::I64 => i64::from_ne_bytes(take(bytes)).into_py_any(py),
             DType::U8 => bytes[0].into_py_any(py),

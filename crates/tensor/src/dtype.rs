@@ -1,5 +1,6 @@
 //! Element types.
 
+use crate::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 use std::fmt;
 use std::str::FromStr;
@@ -21,6 +22,10 @@ pub enum DType {
     F16,
     /// The upper half of an f32.
     BF16,
+    /// 8-bit float with four bits of exponent (`float8_e4m3fn`), for keeping numbers: see [`DType::is_float8`].
+    F8E4M3,
+    /// 8-bit float with five bits of exponent (`float8_e5m2`), likewise.
+    F8E5M2,
     /// 32-bit signed integer.
     I32,
     /// 64-bit signed integer.
@@ -41,11 +46,13 @@ pub enum DType {
 
 impl DType {
     /// Every type, in a fixed order.
-    pub const ALL: [DType; 12] = [
+    pub const ALL: [DType; 14] = [
         DType::F32,
         DType::F64,
         DType::F16,
         DType::BF16,
+        DType::F8E4M3,
+        DType::F8E5M2,
         DType::I32,
         DType::I64,
         DType::U8,
@@ -62,13 +69,18 @@ impl DType {
             DType::F64 | DType::I64 => 8,
             DType::F32 | DType::I32 | DType::U32 => 4,
             DType::F16 | DType::BF16 | DType::I16 | DType::U16 => 2,
-            DType::U8 | DType::I8 | DType::Bool => 1,
+            DType::U8 | DType::I8 | DType::Bool | DType::F8E4M3 | DType::F8E5M2 => 1,
         }
     }
 
-    /// True for the four floating-point types, the ones gradients flow through.
+    /// True for the floating-point types, the ones gradients flow through.
     pub const fn is_float(self) -> bool {
-        matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
+        matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16) || self.is_float8()
+    }
+
+    /// True for the floats of 8 bits, which matrix products, convolutions and the like do not take.
+    pub const fn is_float8(self) -> bool {
+        matches!(self, DType::F8E4M3 | DType::F8E5M2)
     }
 
     /// The name used in text form and messages.
@@ -78,6 +90,8 @@ impl DType {
             DType::F64 => "f64",
             DType::F16 => "f16",
             DType::BF16 => "bf16",
+            DType::F8E4M3 => "f8e4m3",
+            DType::F8E5M2 => "f8e5m2",
             DType::I32 => "i32",
             DType::I64 => "i64",
             DType::U8 => "u8",
@@ -137,6 +151,8 @@ element! {
     f64, F64, |v| v, |x| x;
     f16, F16, |v| v.to_f64(), |x| f16::from_f64(x);
     bf16, BF16, |v| v.to_f64(), |x| bf16::from_f64(x);
+    F8E4M3, F8E4M3, |v| v.to_f64(), |x| F8E4M3::from_f64(x);
+    F8E5M2, F8E5M2, |v| v.to_f64(), |x| F8E5M2::from_f64(x);
     i32, I32, |v| v as f64, |x| x as i32;
     i64, I64, |v| v as f64, |x| x as i64;
     u8, U8, |v| v as f64, |x| x as u8;

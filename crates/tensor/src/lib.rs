@@ -13,10 +13,12 @@
 //! ```
 
 mod dtype;
+mod float8;
 mod shape;
 mod tensor;
 
 pub use dtype::{DType, Element};
+pub use float8::{F8E4M3, F8E5M2};
 pub use shape::{MAX_RANK, Shape, TensorType};
 pub use tensor::{Tensor, TensorError};
 

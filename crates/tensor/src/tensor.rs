@@ -1,6 +1,6 @@
 //! Host tensors.
 
-use crate::{DType, Element, Shape, TensorType};
+use crate::{DType, Element, F8E4M3, F8E5M2, Shape, TensorType};
 use half::{bf16, f16};
 
 /// A value in ordinary memory: type, shape and row-major elements, aligned to 8 bytes.
@@ -76,6 +76,8 @@ impl Tensor {
             DType::F64 => fill::<f64>(&mut tensor, elements),
             DType::F16 => fill::<f16>(&mut tensor, elements),
             DType::BF16 => fill::<bf16>(&mut tensor, elements),
+            DType::F8E4M3 => fill::<F8E4M3>(&mut tensor, elements),
+            DType::F8E5M2 => fill::<F8E5M2>(&mut tensor, elements),
             DType::I32 => fill::<i32>(&mut tensor, elements),
             DType::I64 => fill::<i64>(&mut tensor, elements),
             DType::U8 => fill::<u8>(&mut tensor, elements),
@@ -173,6 +175,8 @@ impl Tensor {
             DType::F64 => read::<f64>(self),
             DType::F16 => read::<f16>(self),
             DType::BF16 => read::<bf16>(self),
+            DType::F8E4M3 => read::<F8E4M3>(self),
+            DType::F8E5M2 => read::<F8E5M2>(self),
             DType::I32 => read::<i32>(self),
             DType::I64 => read::<i64>(self),
             DType::U8 => read::<u8>(self),

@@ -82,7 +82,9 @@ def in_top_k(targets, predictions, k):
     targets = knp.expand_dims(cast(targets, "int32"), -1)
     chosen = engine.take_along(predictions, targets, predictions.ndim - 1)
     better = knp.sum(cast(knp.greater(predictions, chosen), "int32"), axis=-1)
-    return knp.less(better, int(k))
+    # What is no number is not among the largest.
+    chosen = engine.reshape(chosen, better.shape)
+    return knp.logical_and(knp.less(better, int(k)), knp.isfinite(chosen))
 
 
 def logsumexp(x, axis=None, keepdims=False):
@@ -241,6 +243,16 @@ def stft(x, sequence_length, sequence_stride, fft_length, window="hann", center=
     return rfft(knp.multiply(frames, win), fft_length)
 
 
+def _overlap_weight(window, stride):
+    """What frames that begin every `stride` samples add up to under the window's square, at each place of a frame: 1 where that is nothing."""
+    n = window.shape[0]
+    turns = -(-n // stride)
+    squares = engine.pad(knp.square(window), [0], [turns * stride - n])
+    period = knp.sum(engine.reshape(squares, (turns, stride)), axis=0)
+    weight = knp.part(knp.tile(period, turns), 0, 0, n)
+    return knp.where(knp.greater(weight, 1e-10), weight, like(weight, 1.0))
+
+
 def istft(x, sequence_length, sequence_stride, fft_length, length=None, window="hann", center=True):
     real, imag = _complex_pair(x)
     dtype = real.dtype
@@ -258,13 +270,9 @@ def istft(x, sequence_length, sequence_stride, fft_length, length=None, window="
         summed = engine.scatter_add(places, engine.transpose(rows, [1, 0]), 0, total)
         return engine.transpose(summed, [1, 0])
 
-    if window is None:
-        signal = overlapped(frames)
-        weight = overlapped(knp.ones((count, fft_length), dtype))
-    else:
-        signal = overlapped(knp.multiply(frames, win))
-        weight = overlapped(engine.broadcast_to(knp.square(win), (count, fft_length)))
-    signal = knp.divide(signal, knp.where(knp.greater(weight, 1e-10), weight, like(weight, 1.0)))
+    if window is not None:
+        frames = knp.multiply(frames, knp.divide(win, _overlap_weight(win, sequence_stride)))
+    signal = overlapped(frames)
     start = fft_length // 2 if center else 0
     end = start + length if length is not None else (total - fft_length // 2 if center else total)
     signal = knp.reshape(signal, (*lead, total))

@@ -1,12 +1,12 @@
 """The engine's primitives, for every type that Keras asks them for.
 
-Some kernels exist for single and double precision only. Here half precision is carried out in single, and integers in
+Some kernels exist for single and double precision only. Here narrower floats are carried out in single precision, integers in
 double precision, which holds them up to 2**53. Everything else is the engine's own.
 """
 
 from plimsoll import _engine
 
-_HALF = ("float16", "bfloat16")
+_NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 _EXACT = ("float32", "float64")
 
 
@@ -17,7 +17,7 @@ def __getattr__(name):
 def _work_type(dtype):
     if dtype in _EXACT:
         return dtype
-    return "float32" if dtype in _HALF else "float64"
+    return "float32" if dtype in _NARROW else "float64"
 
 
 def _cast(x, dtype):
@@ -41,7 +41,7 @@ cumprod = _computed(_engine.cumprod)
 
 def _ordered(dtype):
     """The type to compare in."""
-    if dtype in _HALF:
+    if dtype in _NARROW:
         return "float32"
     return dtype if dtype in ("float32", "float64", "int32", "int64") else ("int64" if dtype == "uint32" else "int32")
 

@@ -6,6 +6,7 @@ import warnings
 
 from keras.src import tree
 from plimsoll import _engine as engine
+from plimsoll._tape import given_gradient
 
 _state = threading.local()
 
@@ -173,33 +174,14 @@ def _leaves(args):
 
 
 def with_gradient(fun, args, kwargs):
-    """`fun(*args) -> (outputs, gradient)` recorded with that gradient function as its derivative.
-
-    The gradient function is linear in what arrives, so its transpose is a gradient too: that of itself with respect to
-    what arrives. Each output becomes `stop(y) + J (x - stop(x))`, whose value is y and whose derivative is the function.
-    """
+    """`fun(*args) -> (outputs, gradient)` recorded with that gradient function as its derivative."""
     from keras_plimsoll.src.core import convert_to_tensor
 
     tensors = [convert_to_tensor(x) if _is_array(x) else x for x in args]
     fixed = [engine.stop_gradient(x) if isinstance(x, engine.Tensor) else x for x in tensors]
     outputs, gradient = fun(*fixed, **kwargs)
-    flat = [engine.stop_gradient(convert_to_tensor(y)) for y in tree.flatten(outputs)]
-    arriving = [engine.full(y.shape, 0, y.dtype) for y in flat]
-    leaving = gradient(*arriving)
-    leaving = list(leaving) if isinstance(leaving, (list, tuple)) else [leaving]
-    moving = [(x, g) for x, g in zip(tensors, leaving) if g is not None and isinstance(x, engine.Tensor) and "float" in x.dtype]
-    for x, g in moving:
-        nothing = engine.binary("sub", x, engine.stop_gradient(x))
-        pushed = engine.gradients([convert_to_tensor(g, x.dtype)], arriving, [nothing])
-        flat = [y if p is None else engine.binary("add", y, p) for y, p in zip(flat, pushed)]
-    return tree.pack_sequence_as(outputs, flat)
-
-
-def numpy_dtype(name):
-    import ml_dtypes
-    import numpy as np
-
-    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    flat = [convert_to_tensor(y) for y in tree.flatten(outputs)]
+    return tree.pack_sequence_as(outputs, given_gradient(flat, tensors, gradient))
 
 
 def gradients(loss, variables):

@@ -9,7 +9,7 @@ use crate::memory::Counted;
 use crate::{Component, Dataset, Error, Kind, Place, Spec};
 use csv_core::ReadRecordResult;
 use plimsoll_budget::Budget;
-use plimsoll_tensor::{DType, Element as Number, Shape};
+use plimsoll_tensor::{DType, Element as Number, F8E4M3, F8E5M2, Shape};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -397,6 +397,8 @@ fn add(column: &mut ColumnBuilder<'_>, kind: Kind, field: &[u8]) -> Result<(), E
         DType::F64 => put(column, float()?),
         DType::F16 => put(column, half::f16::from_f64(float()?)),
         DType::BF16 => put(column, half::bf16::from_f64(float()?)),
+        DType::F8E4M3 => put(column, F8E4M3::from_f64(float()?)),
+        DType::F8E5M2 => put(column, F8E5M2::from_f64(float()?)),
         DType::I64 => put(column, whole()?),
         DType::I32 => put(column, i32::try_from(whole()?).map_err(|_| bad())?),
         DType::U8 => put(column, u8::try_from(whole()?).map_err(|_| bad())?),

@@ -161,7 +161,8 @@ fn failed(path: &Path, error: impl std::fmt::Display) -> Error {
 }
 
 fn can_hold(component: &Component) -> bool {
-    component.kind != Kind::Number(DType::BF16) && component.dims.as_ref().is_some_and(|dims| dims.len() <= 1)
+    !matches!(component.kind, Kind::Number(DType::BF16 | DType::F8E4M3 | DType::F8E5M2))
+        && component.dims.as_ref().is_some_and(|dims| dims.len() <= 1)
 }
 
 /// The columns of a file whose first rows are these.
@@ -184,7 +185,7 @@ fn schema_of(spec: &Spec, first: &Chunk) -> SchemaRef {
                 DType::U16 => DataType::UInt16,
                 DType::U32 => DataType::UInt32,
                 DType::Bool => DataType::Boolean,
-                DType::BF16 => unreachable!("refused before"),
+                DType::BF16 | DType::F8E4M3 | DType::F8E5M2 => unreachable!("refused before"),
             },
         };
         let item = || Arc::new(Field::new("item", leaf.clone(), false));

@@ -209,7 +209,7 @@ fn descr(dtype: DType) -> Option<&'static str> {
         DType::U16 => "<u2",
         DType::U32 => "<u4",
         DType::Bool => "|b1",
-        DType::BF16 => return None,
+        DType::BF16 | DType::F8E4M3 | DType::F8E5M2 => return None,
     })
 }
 

@@ -40,8 +40,11 @@ impl MatMul {
         if ra < 2 || rb < 2 {
             return Err(format!("takes matrices, got {} and {}", a.shape, b.shape));
         }
-        if a.dtype != b.dtype || !a.dtype.is_float() {
-            return Err(format!("takes two floating-point values of one type, got {} and {}", a.dtype, b.dtype));
+        if a.dtype != b.dtype || !a.dtype.is_float() || a.dtype.is_float8() {
+            return Err(format!(
+                "takes two floating-point values of one type and at least 16 bits, got {} and {}",
+                a.dtype, b.dtype
+            ));
         }
         let flip = |s: &Shape, yes: bool| {
             let (x, y) = (s[s.rank() - 2], s[s.rank() - 1]);

@@ -7,7 +7,7 @@ use crate::split::Split;
 use crate::{match_float, op_attrs};
 use plimsoll_kernels::axis::Axis;
 use plimsoll_kernels::gather::{self, IndexError};
-use plimsoll_tensor::{DType, Shape, TensorType, bf16, f16};
+use plimsoll_tensor::{DType, F8E4M3, F8E5M2, Shape, TensorType, bf16, f16};
 
 /// Slices along an axis: `y[.., j.., ..] = x[.., indices[j..], ..]`; the axis is replaced by those of the indices. With the
 /// first axis of a table, an embedding lookup.
@@ -65,6 +65,14 @@ macro_rules! match_any {
             }
             DType::BF16 => {
                 type $T = bf16;
+                $body
+            }
+            DType::F8E4M3 => {
+                type $T = F8E4M3;
+                $body
+            }
+            DType::F8E5M2 => {
+                type $T = F8E5M2;
                 $body
             }
             DType::I32 => {

@@ -28,6 +28,7 @@ mod einsum;
 pub mod elementwise;
 mod floats;
 pub mod gather;
+pub mod given;
 pub mod norm;
 pub mod optimizer;
 pub mod pieces;
@@ -135,6 +136,11 @@ pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
 
     /// Whether the output is the first input's bytes, or a part of them, under another shape.
     fn is_view(&self) -> bool {
+        false
+    }
+
+    /// Whether the outputs are the first inputs and all other inputs matter to the gradient alone: what is to be planned leaves such a node out.
+    fn passes_on(&self) -> bool {
         false
     }
 
@@ -579,4 +585,5 @@ ops! {
     pieces::{Piece, Blank, Paste},
     spill::{BeginWrite, EndWrite, BeginRead, EndRead},
     adding::{Adding},
+    given::{WithGradient},
 }

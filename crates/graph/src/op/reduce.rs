@@ -11,7 +11,7 @@ use crate::{match_float, op_attrs};
 use plimsoll_kernels::gemm::Into;
 use plimsoll_kernels::math::Float;
 use plimsoll_kernels::reduce::{self, Reduction};
-use plimsoll_tensor::{DType, Element, Shape, TensorType, bf16, f16};
+use plimsoll_tensor::{DType, Element, F8E4M3, F8E5M2, Shape, TensorType, bf16, f16};
 
 /// What is made of the elements along the reduced axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +188,8 @@ fn widen<T: Float>(io: &Io<'_>, to: &mut [T]) {
         DType::F64 => each(io.input::<f64>(0), to),
         DType::F16 => each(io.input::<f16>(0), to),
         DType::BF16 => each(io.input::<bf16>(0), to),
+        DType::F8E4M3 => each(io.input::<F8E4M3>(0), to),
+        DType::F8E5M2 => each(io.input::<F8E5M2>(0), to),
         DType::I32 => each(io.input::<i32>(0), to),
         DType::I64 => each(io.input::<i64>(0), to),
         DType::U8 => each(io.input::<u8>(0), to),
@@ -212,6 +214,8 @@ fn store<T: Float>(io: &Io<'_>, from: &[T]) {
         DType::F64 => each::<f64, T>(io, from),
         DType::F16 => each::<f16, T>(io, from),
         DType::BF16 => each::<bf16, T>(io, from),
+        DType::F8E4M3 => each::<F8E4M3, T>(io, from),
+        DType::F8E5M2 => each::<F8E5M2, T>(io, from),
         DType::I32 => each::<i32, T>(io, from),
         DType::I64 => each::<i64, T>(io, from),
         DType::U8 => each::<u8, T>(io, from),

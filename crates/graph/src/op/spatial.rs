@@ -101,8 +101,8 @@ pub(super) fn spatial_axes(
 
 /// The number of spatial axes of an image, and its type's fitness; or what is wrong with it.
 pub(super) fn expect_image(ty: &TensorType) -> Result<usize, String> {
-    if !ty.dtype.is_float() {
-        return Err(format!("takes floating-point images, got {}", ty.dtype));
+    if !ty.dtype.is_float() || ty.dtype.is_float8() {
+        return Err(format!("takes floating-point images of at least 16 bits, got {}", ty.dtype));
     }
     match ty.shape.rank() {
         rank @ 3..=5 => Ok(rank - 2),

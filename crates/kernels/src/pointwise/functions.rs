@@ -3,11 +3,11 @@
 //! Each function is defined twice: `eval` over f64, the plain definition that the reference interpreter and the
 //! tests use, and the block loops below, which the compiler vectorises.
 
-use super::{slice, slice_mut};
+use super::{is_narrow, slice, slice_mut};
 use crate::math::Float;
 use crate::simd;
 use half::{bf16, f16};
-use plimsoll_tensor::{DType, Element};
+use plimsoll_tensor::{DType, Element, F8E4M3, F8E5M2};
 
 macro_rules! functions {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal,)* }) => {
@@ -457,7 +457,7 @@ integer!(i32, i64, u8, i8, i16, u16, u32);
 /// `y = f(x)` for `len` elements of type `dtype`.
 ///
 /// # Safety
-/// Both point to `len` elements as registers hold them (half precision as f32), and do not overlap.
+/// Both point to `len` elements as registers hold them (narrow floats as f32), and do not overlap.
 pub unsafe fn unary(f: Unary, dtype: DType, x: *const u8, y: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -478,7 +478,6 @@ pub unsafe fn unary(f: Unary, dtype: DType, x: *const u8, y: *mut u8, len: usize
         }
         match dtype {
             DType::F64 => unary_float(f, slice::<f64>(x, len), slice_mut(y, len)),
-            DType::F32 | DType::F16 | DType::BF16 => unary_float(f, slice::<f32>(x, len), slice_mut(y, len)),
             DType::I32 => map(slice::<i32>(x, len), slice_mut(y, len), |v| f.eval(v as f64) as i32),
             DType::I64 => map(slice::<i64>(x, len), slice_mut(y, len), |v| match f {
                 Unary::Neg => v.wrapping_neg(),
@@ -493,6 +492,7 @@ pub unsafe fn unary(f: Unary, dtype: DType, x: *const u8, y: *mut u8, len: usize
             DType::I16 => map(slice::<i16>(x, len), slice_mut(y, len), |v| f.eval(v as f64) as i16),
             DType::U16 => map(slice::<u16>(x, len), slice_mut(y, len), |v| f.eval(v as f64) as u16),
             DType::U32 => map(slice::<u32>(x, len), slice_mut(y, len), |v| f.eval(v as f64) as u32),
+            _ => unary_float(f, slice::<f32>(x, len), slice_mut(y, len)),
         }
     }
 }
@@ -508,7 +508,6 @@ pub unsafe fn binary(f: Binary, dtype: DType, a: *const u8, b: *const u8, y: *mu
             let y = slice_mut(y, len);
             return match dtype {
                 DType::F64 => compare::<f64>(f, slice(a, len), slice(b, len), y),
-                DType::F32 | DType::F16 | DType::BF16 => compare::<f32>(f, slice(a, len), slice(b, len), y),
                 DType::I32 => compare::<i32>(f, slice(a, len), slice(b, len), y),
                 DType::I64 => compare::<i64>(f, slice(a, len), slice(b, len), y),
                 DType::U8 | DType::Bool => compare::<u8>(f, slice(a, len), slice(b, len), y),
@@ -516,13 +515,11 @@ pub unsafe fn binary(f: Binary, dtype: DType, a: *const u8, b: *const u8, y: *mu
                 DType::I16 => compare::<i16>(f, slice(a, len), slice(b, len), y),
                 DType::U16 => compare::<u16>(f, slice(a, len), slice(b, len), y),
                 DType::U32 => compare::<u32>(f, slice(a, len), slice(b, len), y),
+                _ => compare::<f32>(f, slice(a, len), slice(b, len), y),
             };
         }
         match dtype {
             DType::F64 => binary_float::<f64>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
-            DType::F32 | DType::F16 | DType::BF16 => {
-                binary_float::<f32>(f, slice(a, len), slice(b, len), slice_mut(y, len))
-            }
             DType::I32 => binary_integer::<i32>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
             DType::I64 => binary_integer::<i64>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
             DType::U8 | DType::Bool => binary_integer::<u8>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
@@ -530,6 +527,7 @@ pub unsafe fn binary(f: Binary, dtype: DType, a: *const u8, b: *const u8, y: *mu
             DType::I16 => binary_integer::<i16>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
             DType::U16 => binary_integer::<u16>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
             DType::U32 => binary_integer::<u32>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
+            _ => binary_float::<f32>(f, slice(a, len), slice(b, len), slice_mut(y, len)),
         }
     }
 }
@@ -555,7 +553,7 @@ pub unsafe fn select(dtype: DType, c: *const u8, a: *const u8, b: *const u8, y: 
 /// # Safety
 /// As [`unary`].
 pub unsafe fn cast(from: DType, to: DType, x: *const u8, y: *mut u8, len: usize) {
-    // SAFETY: the caller's promise; registers hold half precision as f32.
+    // SAFETY: the caller's promise; registers hold narrow floats as f32.
     unsafe {
         match (register(from), register(to)) {
             (DType::F32, DType::F32) | (DType::Bool, DType::U8) => {
@@ -648,7 +646,7 @@ pub unsafe fn index(dtype: DType, inner: usize, size: usize, y: *mut u8, start: 
 
 /// The type that registers hold a value of this type as.
 fn register(dtype: DType) -> DType {
-    if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype }
+    if is_narrow(dtype) { DType::F32 } else { dtype }
 }
 
 fn register_size(dtype: DType) -> usize {
@@ -660,6 +658,8 @@ pub fn rounded(dtype: DType, value: f64) -> f64 {
     match dtype {
         DType::F16 => f16::from_f64(value).to_f64(),
         DType::BF16 => bf16::from_f64(value).to_f64(),
+        DType::F8E4M3 => F8E4M3::from_f64(value).to_f64(),
+        DType::F8E5M2 => F8E5M2::from_f64(value).to_f64(),
         DType::F32 => value as f32 as f64,
         DType::F64 => value,
         DType::I32 => value as i32 as f64,

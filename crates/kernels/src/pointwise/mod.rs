@@ -3,7 +3,7 @@
 //!
 //! A [`Program`] is a list of [`Step`]s in single-assignment form; step `i` defines register `i`. It runs over
 //! blocks of [`BLOCK`] elements of the output: inputs are read through broadcasting, every step works on one
-//! block, the last step's register is the output. Half-precision values are kept as f32 between steps and
+//! block, the last step's register is the output. Values of half precision and of 8 bits are kept as f32 between steps and
 //! rounded after each, so that a fused chain gives the same bits as the ops one by one.
 
 mod access;
@@ -16,7 +16,7 @@ use crate::random::{self, Distribution};
 use access::Access;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use plimsoll_tensor::{DType, Shape};
+use plimsoll_tensor::{DType, Element, F8E4M3, F8E5M2, Shape};
 
 /// Elements of one block.
 pub const BLOCK: usize = 1024;
@@ -116,10 +116,10 @@ impl Program {
         &self.steps
     }
 
-    /// Bytes of a block buffer: a block of the widest register, or what there is of one. Half precision needs room to be
+    /// Bytes of a block buffer: a block of the widest register, or what there is of one. Narrow floats need room to be
     /// widened in.
     fn slot_bytes(&self, elements: usize) -> usize {
-        let wide = |dtype: DType| dtype.size() == 8 || is_half(dtype);
+        let wide = |dtype: DType| dtype.size() == 8 || is_narrow(dtype);
         let width = if self.steps.iter().any(|(_, dtype)| wide(*dtype)) { 8 } else { 4 };
         (elements.min(BLOCK) * width).next_multiple_of(64)
     }
@@ -268,7 +268,7 @@ impl Loop<'_> {
             // SAFETY: slot numbers are below `n_slots`.
             let slot = unsafe { base.add(self.program.slots[i] as usize * self.slot) };
             // Straight into the output unless a conversion or a read of the same place comes between.
-            let direct = last && !self.in_place && !is_half(dtype);
+            let direct = last && !self.in_place && !is_narrow(dtype);
             // SAFETY: the block lies inside the output.
             let out = if direct { unsafe { self.output.add(start * dtype.size()) } } else { slot };
             // SAFETY: operands are earlier registers in other slots or input memory that is not the output's,
@@ -283,6 +283,8 @@ impl Loop<'_> {
             match dtype {
                 DType::F16 => slice_mut::<f16>(to, len).convert_from_f32_slice(slice(result, len)),
                 DType::BF16 => slice_mut::<bf16>(to, len).convert_from_f32_slice(slice(result, len)),
+                DType::F8E4M3 => narrow::<F8E4M3>(slice(result, len), slice_mut(to, len)),
+                DType::F8E5M2 => narrow::<F8E5M2>(slice(result, len), slice_mut(to, len)),
                 _ if result != to => std::ptr::copy(result, to, len * dtype.size()),
                 _ => (),
             }
@@ -324,6 +326,8 @@ impl Loop<'_> {
             match dtype {
                 DType::F16 => round::<f16>(slice_mut(out, len)),
                 DType::BF16 => round::<bf16>(slice_mut(out, len)),
+                DType::F8E4M3 => round::<F8E4M3>(slice_mut(out, len)),
+                DType::F8E5M2 => round::<F8E5M2>(slice_mut(out, len)),
                 _ => (),
             }
         }
@@ -337,14 +341,16 @@ impl Loop<'_> {
         let access = &self.accesses[n];
         // SAFETY: the access pattern stays inside the input, see `Access`.
         unsafe {
-            if is_half(input.dtype) {
+            if is_narrow(input.dtype) {
                 // Gathered at the end of the buffer's room, then widened from the front.
                 let narrow = out.add(self.slot - len * size);
                 access.gather(input.ptr, size, start, len, narrow);
                 let wide = slice_mut::<f32>(out, len);
                 match input.dtype {
                     DType::F16 => slice::<f16>(narrow, len).convert_to_f32_slice(wide),
-                    _ => slice::<bf16>(narrow, len).convert_to_f32_slice(wide),
+                    DType::BF16 => slice::<bf16>(narrow, len).convert_to_f32_slice(wide),
+                    DType::F8E4M3 => widen(slice::<F8E4M3>(narrow, len), wide),
+                    _ => widen(slice::<F8E5M2>(narrow, len), wide),
                 }
             } else if let Access::InOrder = access {
                 return Block { ptr: input.ptr.add(start * size).cast_mut() };
@@ -357,14 +363,22 @@ impl Loop<'_> {
 }
 
 /// Narrow floats are kept as f32 in registers.
-fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16)
+fn is_narrow(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16) || dtype.is_float8()
 }
 
-fn round<H: plimsoll_tensor::Element>(values: &mut [f32]) {
+fn round<N: Element>(values: &mut [f32]) {
     for v in values {
-        *v = H::from_f64(*v as f64).to_f64() as f32;
+        *v = N::from_f64(*v as f64).to_f64() as f32;
     }
+}
+
+fn narrow<N: Element>(from: &[f32], to: &mut [N]) {
+    from.iter().zip(to).for_each(|(from, to)| *to = N::from_f64(*from as f64));
+}
+
+fn widen<N: Element>(from: &[N], to: &mut [f32]) {
+    from.iter().zip(to).for_each(|(from, to)| *to = from.to_f64() as f32);
 }
 
 /// # Safety

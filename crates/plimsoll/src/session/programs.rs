@@ -327,7 +327,7 @@ impl Session {
     }
 
     /// Forgets programs that an arena of this size has no room for: they were planned when there was more.
-    fn shrink_arena(&mut self, most: Bytes) -> Result<(), Error> {
+    pub(super) fn shrink_arena(&mut self, most: Bytes) -> Result<(), Error> {
         let engine = &self.engine;
         let large = |e: &Entry| Bytes(engine.plan(e.id).arena_bytes) > most;
         let gone: Vec<u128> = self.programs.iter().filter(|(_, e)| large(e)).map(|(key, _)| *key).collect();
@@ -344,9 +344,23 @@ impl Session {
     fn make_room_for_plan(&mut self, heap: Bytes) {
         let most = self.terms.budget.limit().map_or(PLANS, |limit| Bytes(limit.0 / PART_OF_LIMIT));
         while self.programs.len() >= PROGRAMS || self.heap + heap > most {
-            let Some((&oldest, _)) = self.programs.iter().min_by_key(|(_, e)| e.used) else { break };
+            let Some(oldest) = self.oldest() else { break };
             self.forget(oldest);
         }
+    }
+
+    /// Forgets the program that was not used for longest, and gives back the room of its plan; whether there was one.
+    pub(super) fn forget_oldest(&mut self) -> Result<bool, Error> {
+        let Some(oldest) = self.oldest() else { return Ok(false) };
+        self.forget(oldest);
+        self.engine.fit_arena()?;
+        let held = self.plans.bytes().min(self.heap);
+        self.plans.resize(held).map_err(over)?;
+        Ok(true)
+    }
+
+    fn oldest(&self) -> Option<u128> {
+        self.programs.iter().min_by_key(|(_, e)| e.used).map(|(key, _)| *key)
     }
 
     /// Forgets a program.

@@ -139,14 +139,24 @@ impl Session {
         counted.max(held) + wanted <= limit
     }
 
-    /// Makes room for memory of the caller's: forgets all programs, which are planned anew with what is left then, and moves states to the file until so
-    /// many more bytes of the budget are free, the largest first. Gives back whether they are.
+    /// Makes room for memory of the caller's, until so many more bytes of the budget are free; gives back whether they are.
+    ///
+    /// The arena shrinks first, by no more than is needed. It is as large as the largest program's, so the programs that are larger than what remains of
+    /// it go, whenever they were last used; they are planned anew with what is left then. Then go the plans of others, those first that were not
+    /// used for longest, and then states move to the file, the largest first.
     ///
     /// # Errors
     /// When the file has no room.
     pub fn make_room(&mut self, bytes: Bytes) -> Result<bool, Error> {
-        let is_free = |session: &Session| session.terms.budget.left().is_none_or(|left| left >= bytes);
-        self.clear()?;
+        let missing =
+            |session: &Session| session.terms.budget.left().map_or(Bytes::ZERO, |left| bytes.saturating_sub(left));
+        let is_free = |session: &Session| missing(session) == Bytes::ZERO;
+        if is_free(self) {
+            return Ok(true);
+        }
+        self.left = None;
+        self.shrink_arena(self.engine.arena_bytes().saturating_sub(missing(self)))?;
+        while !is_free(self) && self.forget_oldest()? {}
         let mut states: Vec<(String, Bytes)> = self.movable().collect();
         states.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         for (name, _) in states {

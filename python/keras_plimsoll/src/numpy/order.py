@@ -28,6 +28,7 @@ from keras_plimsoll.src.numpy.arithmetic import less
 from keras_plimsoll.src.numpy.arithmetic import less_equal
 from keras_plimsoll.src.numpy.arithmetic import logical_and
 from keras_plimsoll.src.numpy.arithmetic import logical_not
+from keras_plimsoll.src.numpy.arithmetic import maximum
 from keras_plimsoll.src.numpy.arithmetic import multiply
 from keras_plimsoll.src.numpy.arithmetic import subtract
 from keras_plimsoll.src.numpy.arithmetic import where
@@ -87,7 +88,8 @@ def _quantile(x, q, axis, method, keepdims, counts):
     work = "float64" if x.dtype == "float64" else "float32"
     last = scalar(size_ - 1, work) if counts is None else cast(counts[1](flat), work)
     points = reshape(cast(q, work), (-1, *[1] * (flat.ndim - 1)))
-    places = multiply(points, last)
+    # Where nothing counts there is no last one: the first entry is as good as any, it is NaN.
+    places = multiply(points, maximum(last, scalar(0, work)))
     low, high = engine.unary("floor", places), engine.unary("ceil", places)
     if counts is None and not any_nan_possible(x):
         spoiled = None
@@ -111,13 +113,14 @@ def _quantile(x, q, axis, method, keepdims, counts):
     elif method == "linear":
         share = subtract(places, low)
         a, b = pick(low), pick(high)
-        values = add(a, multiply(subtract(b, a), share))
+        # Infinities have no difference.
+        values = where(equal(a, b), a, add(a, multiply(subtract(b, a), share)))
     else:
         raise ValueError(f"unknown method of interpolation: {method}")
     if spoiled is not None:
         values = where(spoiled, like(values, pymath.nan), values)
     if counts is not None:
-        values = where(less(last if last.ndim == 0 else last, 0), like(values, pymath.nan), values)
+        values = where(less(last, 0), like(values, pymath.nan), values)
     if keepdims:
         values = reshape(values, [values.shape[0]] + [1 if i in axes else n for i, n in enumerate(x.shape)])
     values = reshape(values, (*q.shape, *values.shape[1:]))
@@ -179,12 +182,13 @@ def digitize(x, bins):
 def bincount(x, weights=None, minlength=0, sparse=False):
     if sparse:
         raise ValueError("Unsupported value `sparse=True` with plimsoll backend")
-    x = cast(x, "int32")
     if weights is None:
+        x = cast(x, "int32")
         dtype, weights = "int32", engine.full(x.shape, 1, "int32")
     else:
-        weights = convert_to_tensor(weights)
+        x, weights = convert_to_tensor(x), convert_to_tensor(weights)
         dtype = result_type(x.dtype, weights.dtype)
+        x = cast(x, "int32")
     if record.is_symbolic(x):
         depth = int(minlength)
         if not depth and not record.in_shape_inference():

@@ -8,6 +8,7 @@ from keras.src.backend import config
 from keras.src.backend.common import standardize_dtype
 from keras.src.backend.common.backend_utils import vectorize_impl
 
+from plimsoll._types import as_dtype
 from plimsoll.linalg import einsum_of
 
 from keras_plimsoll.src import primitives as engine
@@ -15,7 +16,6 @@ from keras_plimsoll.src.core import cast
 from keras_plimsoll.src.core import convert_to_tensor
 from keras_plimsoll.src.core import on_host
 from keras_plimsoll.src.core import result_type
-from keras_plimsoll.src.record import numpy_dtype
 from keras_plimsoll.src.numpy.types import axes_of
 from keras_plimsoll.src.numpy.types import is_float
 from keras_plimsoll.src.numpy.types import promoted
@@ -54,10 +54,9 @@ from keras_plimsoll.src.numpy.make import zeros_like
 
 
 def matmul(x1, x2):
-    a, b = promoted(convert_to_tensor(x1), convert_to_tensor(x2))
+    a, b = _factors(x1, x2)
     if a.ndim == 0 or b.ndim == 0:
         raise ValueError(f"matmul takes at least one axis. Received: shapes {a.shape} and {b.shape}")
-    a, b = _wide_products(a), _wide_products(b)
     left, right = a.ndim == 1, b.ndim == 1
     a = expand_dims(a, 0) if left else a
     b = expand_dims(b, -1) if right else b
@@ -67,9 +66,11 @@ def matmul(x1, x2):
     return squeeze(product, -1 if right else -2) if left else product
 
 
-def _wide_products(x):
-    """Products of bytes are summed up in 32 bits."""
-    return cast(x, "int32") if x.dtype in ("bool", "int8") else x
+def _factors(*xs):
+    """Tensors of one type; products of bytes with bytes are summed up in 32 bits."""
+    xs = [convert_to_tensor(x) for x in xs]
+    types = {x.dtype for x in xs}
+    return [cast(x, "int32") for x in xs] if types in ({"int8"}, {"bool"}) else promoted(*xs)
 
 
 def _product(a, b):
@@ -81,20 +82,25 @@ def _product(a, b):
 
 
 def dot(x1, x2):
-    a, b = promoted(convert_to_tensor(x1), convert_to_tensor(x2))
+    a, b = _factors(x1, x2)
     if a.ndim == 0 or b.ndim == 0:
         return multiply(a, b)
     if b.ndim == 1:
-        return tensordot(a, b, axes=[[-1], [0]])
-    return tensordot(a, b, axes=[[-1], [-2]])
+        return _contracted(a, b, [-1], [0])
+    return _contracted(a, b, [-1], [-2])
 
 
 def tensordot(x1, x2, axes=2):
-    a, b = promoted(convert_to_tensor(x1), convert_to_tensor(x2))
+    a, b = _factors(x1, x2)
     if isinstance(axes, int):
         left, right = list(range(a.ndim - axes, a.ndim)), list(range(axes))
     else:
         left, right = (list(side) if isinstance(side, (list, tuple)) else [side] for side in axes)
+    return _contracted(a, b, left, right)
+
+
+def _contracted(a, b, left, right):
+    """The product of two tensors of one type, summed over these axes of either."""
     left, right = axes_of(left, a.ndim), axes_of(right, b.ndim)
     free_a = [i for i in range(a.ndim) if i not in left]
     free_b = [i for i in range(b.ndim) if i not in right]
@@ -102,12 +108,12 @@ def tensordot(x1, x2, axes=2):
     out = [a.shape[i] for i in free_a] + [b.shape[i] for i in free_b]
     a = engine.reshape(engine.transpose(a, free_a + left), (pymath.prod(a.shape[i] for i in free_a), inner_))
     b = engine.reshape(engine.transpose(b, right + free_b), (inner_, pymath.prod(b.shape[i] for i in free_b)))
-    return engine.reshape(matmul(a, b), out)
+    return engine.reshape(_product(a, b), out)
 
 
 def inner(x1, x2):
-    a, b = promoted(convert_to_tensor(x1), convert_to_tensor(x2))
-    return multiply(a, b) if a.ndim == 0 or b.ndim == 0 else tensordot(a, b, axes=[[-1], [-1]])
+    a, b = _factors(x1, x2)
+    return multiply(a, b) if a.ndim == 0 or b.ndim == 0 else _contracted(a, b, [-1], [-1])
 
 
 def outer(x1, x2):
@@ -156,7 +162,7 @@ def cross(x1, x2, axisa=-1, axisb=-1, axisc=-1, axis=None):
 
 
 def einsum(subscripts, *operands, **kwargs):
-    operands = [_wide_products(x) for x in promoted(*[convert_to_tensor(x) for x in operands])]
+    operands = _factors(*operands)
     dtype = operands[0].dtype
     if not is_float(operands[0]):
         operands = [cast(x, "float64") for x in operands]
@@ -255,8 +261,13 @@ def view(x, dtype=None):
     if dtype is None:
         return x
     dtype = standardize_dtype(dtype)
-    last = x.shape[-1] * numpy_dtype(x.dtype).itemsize // numpy_dtype(dtype).itemsize
-    (result,) = on_host(lambda v: v.view(numpy_dtype(dtype)), [x], [((*x.shape[:-1], last), dtype)])
+    before, after = as_dtype(x.dtype), as_dtype(dtype)
+    if not x.ndim:
+        if before.size != after.size:
+            raise ValueError(f"a scalar of type {x.dtype} cannot be seen as {dtype}, which has another size")
+        return engine.reshape(view(engine.reshape(x, (1,)), dtype), ())
+    last = x.shape[-1] * before.size // after.size
+    (result,) = on_host(lambda v: v.view(after.as_numpy_dtype), [x], [((*x.shape[:-1], last), dtype)])
     return result
 
 
