@@ -146,6 +146,9 @@ def parquet_files():
     yield "no-footer", good[:-8] + b"\0\0\0\0" + good[-4:]
     yield "encrypted", good[:-4] + b"PARE"
     yield "magic-only", b"PAR1PAR1"
+    # A field that nobody knows: a list of two thousand million truths.
+    truths = b"\x15\x02\xe9\xf1\xff\xff\xff\xff\x07\0"
+    yield "endless-list", b"PAR1" + truths + struct.pack("<I", len(truths)) + b"PAR1"
     yield "cut-in-front", good[100:]
     yield "cut", good[:-1]
     yield "zeros-as-pages", good[:4] + bytes(200) + good[204:]

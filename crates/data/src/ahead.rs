@@ -570,3 +570,69 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What a panic interrupted is reported as an error and ends the flow.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::expect_lookup;
+    use crate::{AUTOTUNE, Dataset};
+    use plimsoll_budget::Budget;
+    use std::sync::OnceLock;
+
+    /// Numbers, each made only while the consumer waits for one, or at once.
+    struct Slow {
+        numbers: Arc<dyn Lookup>,
+        consumer: Arc<OnceLock<Arc<Shared>>>,
+    }
+
+    impl Lookup for Slow {
+        fn len(&self) -> u64 {
+            self.numbers.len()
+        }
+
+        fn gather(&self, epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
+            if let Some(shared) = self.consumer.get() {
+                while !matches!(*lock(&shared.state), State { hungry: true, .. } | State { stop: true, .. }) {
+                    std::thread::yield_now();
+                }
+            }
+            self.numbers.gather(epoch, at, out)
+        }
+    }
+
+    /// How many threads work behind 40 pieces of one element each: made while the consumer waits for them, or before it asks.
+    fn threads_in_the_end(consumer_waits: bool) -> usize {
+        let open = Open::new(Budget::unlimited().account("pipeline"), 3);
+        let node = Dataset::range(0, 40, 1).node().unwrap();
+        let consumer = Arc::new(OnceLock::new());
+        let lookup = Slow { numbers: expect_lookup(&node, &open).unwrap(), consumer: consumer.clone() };
+        let lead = Lead { calls: AUTOTUNE, elements: None, ordered: true };
+        let mut ahead = Ahead::of_lookup(Arc::new(lookup), node.spec().clone(), 0, lead, &open);
+        lock(&ahead.shared.state).block = 1;
+        if consumer_waits {
+            assert!(consumer.set(ahead.shared.clone()).is_ok());
+        } else {
+            ahead.start();
+        }
+        for _ in 0..40 {
+            let is_ready = || {
+                let state = lock(&ahead.shared.state);
+                let next = state.ring.iter().find(|slot| !(slot.done && slot.pieces.is_empty()));
+                next.is_some_and(|slot| !slot.pieces.is_empty())
+            };
+            while !consumer_waits && !is_ready() {
+                std::thread::yield_now();
+            }
+            let (chunk, _) = ahead.take().unwrap();
+            assert_eq!(chunk.rows, 1);
+        }
+        assert!(ahead.take().is_none());
+        lock(&ahead.shared.state).active
+    }
+
+    #[test]
+    fn measuring_finds_more_threads_when_the_consumer_waits() {
+        assert_eq!(threads_in_the_end(true), 3);
+        assert_eq!(threads_in_the_end(false), 1);
+    }
+}

@@ -92,21 +92,33 @@ pub(crate) struct Flow {
     pub(crate) spec: Arc<Spec>,
     pub(crate) open: Open,
     clock: Clock,
+    /// An error that came with as many elements as were wanted: it stands for the next one.
+    pending: Option<Error>,
 }
 
 impl Flow {
     pub(crate) fn new(stage: Box<dyn Stage>, spec: Arc<Spec>, open: &Open, name: &str) -> Flow {
-        Flow { stage, spec, open: open.clone(), clock: open.profile.clock(name) }
+        Flow { stage, spec, open: open.clone(), clock: open.profile.clock(name), pending: None }
     }
 
     pub(crate) fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        if let Some(error) = self.pending.take() {
+            return Err(error);
+        }
         let before = out.rows();
         let result = self.clock.measure(|| self.stage.fill(out, want));
         if result.is_err() {
             out.rollback();
         }
-        self.clock.count(out.rows() - before);
-        result
+        let made = out.rows() - before;
+        self.clock.count(made);
+        match result {
+            Err(error) if made == want => {
+                self.pending = Some(error);
+                Ok(true)
+            }
+            result => result,
+        }
     }
 
     /// Appends exactly `want` elements, fewer only at the end.
@@ -126,13 +138,17 @@ impl Flow {
 
     /// The next elements, at most `want` unless they exist already; with what comes behind them.
     pub(crate) fn chunk(&mut self, want: usize) -> (Chunk, Result<bool, Error>) {
+        let nothing = Chunk { rows: 0, columns: Vec::new() };
+        if let Some(error) = self.pending.take() {
+            return (nothing, Err(error));
+        }
         if let Some(ready) = self.clock.measure(|| self.stage.ready()) {
             self.clock.count(ready.0.rows);
             return ready;
         }
         let mut out = match self.builder() {
             Ok(out) => out,
-            Err(error) => return (Chunk { rows: 0, columns: Vec::new() }, Err(error)),
+            Err(error) => return (nothing, Err(error)),
         };
         let result = self.fill(&mut out, want);
         (out.finish(), result)
@@ -140,23 +156,34 @@ impl Flow {
 
     /// Passes over `n` elements; an element that is an error counts as one.
     pub(crate) fn skip(&mut self, n: u64) -> Result<u64, Error> {
-        if let Some(skipped) = self.stage.skip(n)? {
-            return Ok(skipped);
+        let mut passed = 0;
+        if n > 0
+            && let Some(error) = self.pending.take()
+        {
+            match error.is_data() {
+                true => passed = 1,
+                false => return Err(error),
+            }
+        }
+        if let Some(skipped) = self.stage.skip(n - passed)? {
+            return Ok(passed + skipped);
         }
         let (account, spec) = (self.open.account.clone(), self.spec.clone());
-        pass_over(n, || Builder::new(&account, &spec), |out, want| self.fill(out, want))
+        pass_over(passed, n, &account, &spec, |out, want| self.fill(out, want))
     }
 }
 
-/// Makes up to `n` elements and drops them; an element that is an error counts as one.
+/// Makes the elements from number `passed` up to `n` and drops them; says how many have been passed by then, fewer at the end. An
+/// element that is an error counts as one.
 pub(crate) fn pass_over(
+    mut passed: u64,
     n: u64,
-    builder: impl Fn() -> Result<Builder<'static>, Error>,
+    account: &Account,
+    spec: &Spec,
     mut fill: impl FnMut(&mut Builder<'_>, usize) -> Result<bool, Error>,
 ) -> Result<u64, Error> {
-    let mut passed = 0;
     while passed < n {
-        let mut out = builder()?;
+        let mut out = Builder::new(account, spec)?;
         let result = fill(&mut out, (n - passed).min(256) as usize);
         passed += out.rows() as u64;
         match result {
@@ -167,6 +194,67 @@ pub(crate) fn pass_over(
         }
     }
     Ok(passed)
+}
+
+/// Opens the next of several flows; told whether the one before gave anything. `None` behind the last.
+type OpenNext = dyn FnMut(bool) -> Option<Result<Flow, Error>> + Send;
+
+/// Flows one after another: files, parts, rounds. One that cannot be opened because of its data is an error in place of an element.
+pub(crate) struct InTurn {
+    open: Box<OpenNext>,
+    flow: Option<Flow>,
+    /// Whether the flow at hand, or the one before, has given something.
+    any: bool,
+}
+
+impl InTurn {
+    pub(crate) fn new(open: impl FnMut(bool) -> Option<Result<Flow, Error>> + Send + 'static) -> InTurn {
+        InTurn { open: Box::new(open), flow: None, any: false }
+    }
+
+    /// Makes sure that there is a flow at hand; false behind the last.
+    fn enter(&mut self) -> Result<bool, Error> {
+        if self.flow.is_none() {
+            let any = std::mem::replace(&mut self.any, false);
+            self.flow = (self.open)(any).transpose()?;
+        }
+        Ok(self.flow.is_some())
+    }
+}
+
+impl Stage for InTurn {
+    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        self.enter()?;
+        let Some(flow) = &mut self.flow else { return Ok(false) };
+        let before = out.rows();
+        let result = flow.fill(out, want);
+        self.any |= out.rows() > before || result.is_err();
+        if !result? {
+            self.flow = None;
+        }
+        Ok(true)
+    }
+
+    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
+        let mut skipped = 0;
+        while skipped < n {
+            match self.enter() {
+                Err(error) if error.is_data() => {
+                    skipped += 1;
+                    continue;
+                }
+                other => drop(other?),
+            }
+            let Some(flow) = &mut self.flow else { break };
+            let more = flow.skip(n - skipped)?;
+            self.any |= more > 0;
+            skipped += more;
+            if skipped < n {
+                self.flow = None;
+            }
+        }
+        Ok(Some(skipped))
+    }
 }
 
 /// Goes through a lookup in order.

@@ -117,10 +117,9 @@ impl Spec {
     /// When two have the same name.
     pub fn new(components: impl IntoIterator<Item = Component>) -> Result<Spec, Error> {
         let components: Vec<Component> = components.into_iter().collect();
-        for (i, component) in components.iter().enumerate() {
-            if components[..i].iter().any(|c| c.name == component.name) {
-                return Err(Error::pipeline("element", format!("two components are called '{}'", component.name)));
-            }
+        let mut names = std::collections::HashSet::with_capacity(components.len());
+        if let Some(component) = components.iter().find(|component| !names.insert(&component.name)) {
+            return Err(Error::pipeline("element", format!("two components are called '{}'", component.name)));
         }
         Ok(Spec { components })
     }

@@ -89,7 +89,7 @@ impl Trails {
 
     /// The trail of a node's stage.
     pub(crate) fn of(&self, key: Key) -> Trail {
-        Trail { trails: self.clone(), key }
+        Trail { trails: self.clone(), key, given: 0 }
     }
 
     /// The marks from which a pipeline can go on that has given so many elements, the last stage's first.
@@ -132,17 +132,26 @@ fn walk(node: &Arc<dyn Node>, mut given: u64, mut mark: impl FnMut(Key, u64) -> 
 pub(crate) struct Trail {
     trails: Trails,
     key: Key,
+    /// How many elements have been given, errors included.
+    given: u64,
 }
 
 impl Trail {
     /// Enters the input of a stage that has not begun near the place behind `n` of its elements, by `skip`; says where.
-    pub(crate) fn enter(&self, n: u64, skip: impl FnOnce(u64) -> Result<Option<u64>, Error>) -> Result<Mark, Error> {
+    pub(crate) fn enter(
+        &mut self,
+        n: u64,
+        skip: impl FnOnce(u64) -> Result<Option<u64>, Error>,
+    ) -> Result<Mark, Error> {
         let start = self.trails.with(self.key, |notes| notes.start);
         if start.given > n {
             return Ok(Mark::default());
         }
         match skip(start.used)? {
-            Some(used) if used == start.used => Ok(start),
+            Some(used) if used == start.used => {
+                self.given = start.given;
+                Ok(start)
+            }
             None => Ok(Mark::default()),
             Some(found) => {
                 let message =
@@ -152,8 +161,14 @@ impl Trail {
         }
     }
 
-    pub(crate) fn note(&self, given: u64, used: u64) {
-        self.trails.with(self.key, |notes| notes.note(Mark { given, used }));
+    /// Counts what has been given.
+    pub(crate) fn give(&mut self, rows: usize, result: &Result<bool, Error>) {
+        self.given += rows as u64 + result.is_err() as u64;
+    }
+
+    /// Notes that what has been given took so many elements of the input.
+    pub(crate) fn note(&self, used: u64) {
+        self.trails.with(self.key, |notes| notes.note(Mark { given: self.given, used }));
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the kernel says: the pipeline inside its limit, measured in processes of their own, and killed and resumed.
 
 use plimsoll_budget::{Budget, Bytes, measure};
-use plimsoll_data::{AUTOTUNE, Dataset, Options};
+use plimsoll_data::{AUTOTUNE, Dataset, Options, TfRecordWriter};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -31,6 +31,7 @@ fn child() {
         "growth" => growth(),
         "go on" => go_on(&arguments),
         "bombs" => bombs(Path::new(arguments[0])),
+        "read" => read_in_a_few_megabytes(Path::new(arguments[0])),
         other => panic!("{other}"),
     }
 }
@@ -331,5 +332,165 @@ fn bombs_are_streamed() {
     let growth: u64 = run("bombs", &[folder.to_str().unwrap()]).parse().unwrap();
     println!("unpacking took {:.1} MiB", growth as f64 / 1048576.0);
     assert!(growth <= 16 << 20, "{growth}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// The budget of what reads one of the files below.
+const SMALL: Bytes = Bytes::mib(8);
+
+/// Reads a file to its end: how much the process grew, how many elements there were, and the first error.
+#[cfg(all(feature = "parquet", feature = "images"))]
+fn read_in_a_few_megabytes(path: &Path) {
+    use plimsoll_data::{Compression, Images};
+    let budget = Budget::new(SMALL);
+    measure::reset_peak().unwrap();
+    let before = measure::usage().unwrap().peak.0;
+    let data = match path.extension().unwrap().to_str().unwrap() {
+        "parquet" => Dataset::from_parquet(path, None),
+        "tfrecord" => Dataset::from_tfrecords(path, Compression::Gzip),
+        "png" => Dataset::from_images(path, Images::resized(256, 256)),
+        other => panic!("{other}"),
+    };
+    let (mut elements, mut error) = (0, String::new());
+    for element in data.iter(&budget).unwrap() {
+        match element {
+            Ok(_) => elements += 1,
+            Err(e) if error.is_empty() => error = e.to_string().replace('\n', " "),
+            Err(_) => {}
+        }
+    }
+    println!("result {} {elements} {error}", measure::usage().unwrap().peak.0 - before);
+}
+
+#[cfg(not(all(feature = "parquet", feature = "images")))]
+fn read_in_a_few_megabytes(_: &Path) {}
+
+/// A picture of zeros, with a chunk of one's own behind its header.
+#[cfg(feature = "images")]
+fn png(width: u32, height: u32, chunk: Option<(&[u8; 4], Vec<u8>)>) -> Vec<u8> {
+    let mut bytes = b"\x89PNG\r\n\x1a\n".to_vec();
+    let mut add = |kind: &[u8; 4], body: &[u8]| {
+        let mut sum = flate2::Crc::new();
+        [&kind[..], body].iter().for_each(|part| sum.update(part));
+        bytes.extend_from_slice(&(body.len() as u32).to_be_bytes());
+        bytes.extend_from_slice(kind);
+        bytes.extend_from_slice(body);
+        bytes.extend_from_slice(&sum.sum().to_be_bytes());
+    };
+    let size = [width.to_be_bytes(), height.to_be_bytes()].concat();
+    add(b"IHDR", &[&size[..], &[8, 0, 0, 0, 0]].concat());
+    if let Some((kind, body)) = chunk {
+        add(kind, &body);
+    }
+    add(b"IDAT", &zlib((width as usize + 1) * height as usize));
+    add(b"IEND", &[]);
+    bytes
+}
+
+/// So many zeros, packed.
+#[cfg(feature = "images")]
+fn zlib(zeros: usize) -> Vec<u8> {
+    let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    packed.write_all(&vec![0; zeros]).unwrap();
+    packed.finish().unwrap()
+}
+
+#[cfg(all(feature = "parquet", feature = "images"))]
+#[test]
+fn scratch_memory_is_reserved_before_it_is_taken() {
+    use arrow_array::builder::{Int64Builder, ListBuilder};
+    use arrow_array::{BinaryArray, Int64Array, LargeStringArray, RecordBatch};
+    use parquet::arrow::ArrowWriter;
+    use parquet::basic::{Compression, GzipLevel};
+    use parquet::file::properties::WriterProperties;
+    use std::sync::Arc;
+    let folder = std::env::temp_dir().join(format!("plimsoll-limits-{}-scratch", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let parquet = |name: &str, array: arrow_array::ArrayRef, properties: WriterProperties| {
+        let batch = RecordBatch::try_from_iter([("x", array)]).unwrap();
+        let file = std::fs::File::create(folder.join(name)).unwrap();
+        let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+    };
+    let plain = || WriterProperties::builder().set_dictionary_enabled(false);
+    // Rows of 700 KB each, of which sixteen at a time are more than there is.
+    let pictures: Vec<Vec<u8>> = (0..40u32)
+        .map(|i| (0..700_000u32).map(|j| ((i + j).wrapping_mul(2_654_435_761) >> 24) as u8).collect())
+        .collect();
+    let pictures = BinaryArray::from_iter_values(&pictures);
+    parquet("rows-of-700-kb.parquet", Arc::new(pictures), plain().build());
+    // A string of 200 KB, a thousand times: in a dictionary, but of a type that does not stay in it.
+    let long = "x".repeat(200_000);
+    parquet(
+        "one-string.parquet",
+        Arc::new(LargeStringArray::from(vec![long.as_str(); 1000])),
+        WriterProperties::default(),
+    );
+    // One row, a list of eight million equal numbers.
+    let mut list = ListBuilder::new(Int64Builder::new());
+    list.values().append_slice(&vec![7; 8_000_000]);
+    list.append(true);
+    parquet("one-list.parquet", Arc::new(list.finish()), WriterProperties::default());
+    // Short lists, many of them: 16 MB in all.
+    let mut list = ListBuilder::new(Int64Builder::new());
+    for i in 0..200_000i64 {
+        list.values().append_slice(&[i, i + 1, i + 2, i * 7919]);
+        list.values().append_slice(&vec![i % 1000; (i % 13) as usize]);
+        list.append(true);
+    }
+    parquet("short-lists.parquet", Arc::new(list.finish()), WriterProperties::default());
+    // A page that unpacks to 8 MiB, and one that says 100 bytes instead.
+    let zeros: Arc<Int64Array> = Arc::new(vec![0i64; 8 << 20].into());
+    let gzip = plain()
+        .set_compression(Compression::GZIP(GzipLevel::default()))
+        .set_data_page_size_limit(1 << 30)
+        .set_data_page_row_count_limit(1 << 30)
+        .set_write_batch_size(1 << 24);
+    parquet("large-page.parquet", zeros, gzip.build());
+    let mut bytes = std::fs::read(folder.join("large-page.parquet")).unwrap();
+    // Type and size are the first fields of the header; the size is given as a varint of as many bytes as it has.
+    assert_eq!(bytes[4..7], [0x15, 0, 0x15]);
+    let n = bytes[7..].iter().position(|b| *b < 0x80).unwrap();
+    bytes[7] = 200 | 0x80;
+    bytes[8] = 0x80 | 1;
+    bytes[9..7 + n].fill(0x80);
+    bytes[7 + n] = 0;
+    std::fs::write(folder.join("page-that-lies.parquet"), bytes).unwrap();
+    let mut record = TfRecordWriter::create(folder.join("packed.tfrecord"), plimsoll_data::Compression::Gzip).unwrap();
+    record.write(b"small").unwrap();
+    record.write(&vec![0; 64 << 20]).unwrap();
+    record.finish().unwrap();
+    // Small, but between the two passes of resizing it has 8000 x 256 pixels of floats.
+    std::fs::write(folder.join("wide.png"), png(8000, 20, None)).unwrap();
+    std::fs::write(folder.join("plain.png"), png(200, 200, None)).unwrap();
+    let profile = [b"p\0\0", &zlib(64 << 20)[..]].concat();
+    std::fs::write(folder.join("profile.png"), png(20, 20, Some((b"iCCP", profile)))).unwrap();
+    for (name, elements, error) in [
+        ("rows-of-700-kb.parquet", 40, ""),
+        ("one-string.parquet", 1000, ""),
+        ("one-list.parquet", 0, "pipeline"),
+        ("short-lists.parquet", 200_000, ""),
+        ("large-page.parquet", 0, "pipeline"),
+        ("page-that-lies.parquet", 0, "a page claims to unpack to 100 bytes, but there are more"),
+        ("packed.tfrecord", 1, "pipeline"),
+        ("wide.png", 0, "pipeline"),
+        ("plain.png", 1, ""),
+        ("profile.png", 1, ""),
+    ] {
+        let result = run("read", &[folder.join(name).to_str().unwrap()]);
+        let mut words = result.splitn(3, ' ');
+        let grown: u64 = words.next().unwrap().parse().unwrap();
+        println!(
+            "{name}: the process grew by {:.1} MiB; {}",
+            grown as f64 / 1048576.0,
+            words.clone().collect::<String>()
+        );
+        assert_eq!(words.next().unwrap(), elements.to_string(), "{name}: {result}");
+        let found = words.next().unwrap_or_default();
+        assert!(found.contains(error) && (found.is_empty() == error.is_empty()), "{name}: {found}");
+        // Beside the budget come the pages of code that runs for the first time.
+        assert!(grown <= SMALL.0 + (4 << 20), "{name}: the process grew by {grown} bytes with a budget of {SMALL}");
+    }
     std::fs::remove_dir_all(folder).unwrap();
 }

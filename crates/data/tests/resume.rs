@@ -142,3 +142,137 @@ fn a_position_with_marks_from_elsewhere_is_refused() {
     assert_eq!(rest.map(values).collect::<Vec<_>>()[0], [40]);
     assert_eq!(data.resume(&position[..32], &Options::new(&budget)).unwrap().map(values).next().unwrap(), [40]);
 }
+
+/// Numbers of which about one in nine is bad, found by number or one after another.
+fn with_bad_ones(n: i64, seed: i64, by_number: bool) -> Dataset {
+    let source = Dataset::range(0, n, 1);
+    let source = if by_number { source } else { source.filter(|_| Ok(true)) };
+    source.map(value(), move |row, out| match row.get::<i64>("value")?[0] {
+        v if (v * 7919 + seed * 104_729) % 1009 % 9 == 0 => Err(Error::element(format!("{v} is bad"))),
+        v => out.set("value", &[], &[v]),
+    })
+}
+
+type Chain = fn(&Dataset) -> Dataset;
+
+/// What can stand behind elements of which some are bad.
+const CHAINS: &[(&str, Chain)] = &[
+    ("nothing", |data| data.clone()),
+    ("batch", |data| data.batch(4)),
+    ("full batches", |data| data.batch_exact(5)),
+    ("padded batch", |data| data.padded_batch(3, Padding::default())),
+    ("windows that overlap", |data| data.window(4, 2, 1, false)),
+    ("windows with gaps", |data| data.window(3, 5, 2, true)),
+    ("batches of batches", |data| data.batch_exact(2).batch(3)),
+    ("take, skip", |data| data.skip(7).take(60)),
+    ("shard", |data| data.shard(3, 1).batch(2)),
+    ("repeat", |data| data.repeat(2).batch(6)),
+    ("concatenate", |data| data.concatenate(&data.skip(50)).batch(7)),
+    ("zip", |data| Dataset::zip(&[data.clone(), data.skip(3)]).rename(&[("1/value", "value")]).batch(2)),
+    ("enumerate", |data| data.enumerate("number", 0).batch(3)),
+    ("unbatch", |data| data.batch_exact(3).unbatch().batch(2)),
+    ("prefetch", |data| data.prefetch(Calls::Fixed(5)).batch(3).prefetch(Calls::Fixed(2))),
+];
+
+/// What an iterator gives, errors in words.
+fn outcome(element: Result<plimsoll_data::Element, Error>) -> Result<Vec<i64>, String> {
+    match element {
+        Ok(element) => Ok(element.get::<i64>("value").unwrap().to_vec()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[test]
+fn a_bad_element_counts_the_same_whichever_way_it_is_reached() {
+    for (name, chain) in CHAINS {
+        for seed in 0..4 {
+            let all = |by_number| -> Vec<_> {
+                let data = chain(&with_bad_ones(100, seed, by_number));
+                data.iter(&Budget::unlimited()).unwrap().map(outcome).map(|o| o.map_err(drop)).collect()
+            };
+            let expected = all(true);
+            assert!(expected.iter().any(Result::is_err) && expected.iter().any(Result::is_ok), "{name} {seed}");
+            assert_eq!(all(false), expected, "{name} {seed}");
+        }
+    }
+}
+
+#[test]
+fn bad_elements_do_not_move_the_place_at_which_a_pass_goes_on() {
+    let budget = Budget::new(Bytes::mib(2));
+    let mut places = 0;
+    for (name, chain) in CHAINS {
+        for (seed, ignored) in [(0, false), (1, true), (2, true)] {
+            for by_number in [false, true] {
+                let data = chain(&with_bad_ones(90, seed, by_number));
+                let data = if ignored { data.ignore_errors().prefetch(Calls::Fixed(3)) } else { data };
+                let expected: Vec<_> = data.iter(&budget).unwrap().map(outcome).collect();
+                assert_eq!(expected.iter().any(Result::is_err), !ignored, "{name}");
+                let mut iter = data.iter_with(&Options::new(&budget).threads(2)).unwrap();
+                for at in 0..=expected.len() {
+                    let options = Options::new(&budget).threads(places % 3 + 1);
+                    let rest = data.resume(&iter.save(), &options).unwrap().map(outcome);
+                    assert!(rest.eq(expected[at..].iter().cloned()), "{name} {seed} {by_number}, behind {at}");
+                    places += 1;
+                    iter.next();
+                }
+            }
+        }
+    }
+    assert!(places > 2000, "{places}");
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn rows_lost_with_a_broken_page_are_lost_however_they_are_reached() {
+    use arrow_array::{Int64Array, RecordBatch};
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let path = std::env::temp_dir().join(format!("plimsoll-resume-{}.parquet", std::process::id()));
+    let pages = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .set_data_page_row_count_limit(10)
+        .set_write_batch_size(10)
+        .set_compression(parquet::basic::Compression::SNAPPY);
+    let table = |first: i64| {
+        let numbers = |factor: i64| Arc::new(Int64Array::from_iter_values((first..first + 40).map(|v| v * factor)));
+        RecordBatch::try_from_iter([("value", numbers(1) as _), ("other", numbers(7919) as _)]).unwrap()
+    };
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = ArrowWriter::try_new(file, table(0).schema(), Some(pages.build())).unwrap();
+    for group in 0..5 {
+        writer.write(&table(group * 40)).unwrap();
+        writer.flush().unwrap();
+    }
+    writer.close().unwrap();
+    // A page in the middle of a column, and the first of another.
+    let mut bytes = std::fs::read(&path).unwrap();
+    let metadata = SerializedFileReader::new(std::fs::File::open(&path).unwrap()).unwrap();
+    for (group, column, part) in [(1, 1, 0.6), (3, 0, 0.12)] {
+        let column = metadata.metadata().row_group(group).column(column);
+        let at = column.data_page_offset() as usize + (column.compressed_size() as f64 * part) as usize;
+        bytes[at..at + 12].fill(0xff);
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let data = Dataset::from_parquet(&path, None);
+    let all = |budget: Bytes| -> Vec<_> { data.iter(&Budget::new(budget)).unwrap().map(outcome).collect() };
+    let expected = all(Bytes::mib(8));
+    let lost = expected.iter().filter(|row| row.is_err()).count();
+    println!("{lost} of {} rows are lost", expected.len());
+    assert!(expected.len() == 200 && (20..=80).contains(&lost), "{lost} of {}", expected.len());
+    // With another number of rows at a time.
+    let words = |rows: &[Result<Vec<i64>, String>]| rows.iter().map(|r| r.clone().ok()).collect::<Vec<_>>();
+    assert_eq!(words(&all(Bytes::kib(24))), words(&expected));
+    let budget = Budget::new(Bytes::mib(8));
+    for data in [data.clone(), data.ignore_errors()] {
+        let expected: Vec<_> = data.iter(&budget).unwrap().map(outcome).collect();
+        let mut iter = data.iter(&budget).unwrap();
+        for at in 0..=expected.len() {
+            let rest = data.resume(&iter.save(), &Options::new(&budget)).unwrap().map(outcome);
+            assert!(words(&rest.collect::<Vec<_>>()) == words(&expected[at..]), "behind {at}");
+            iter.next();
+        }
+    }
+    std::fs::remove_file(path).unwrap();
+}

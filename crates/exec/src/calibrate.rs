@@ -4,125 +4,254 @@
 //! number of threads, so that the next run finds them. Costs decide only which of several equal ways is taken: a wrong figure
 //! costs time, never a result.
 
+mod disk;
+
+pub use disk::time_disk;
+
 use crate::arena::Arena;
 use plimsoll_budget::{Budget, Bytes};
-use plimsoll_graph::{Cost, Graph, Io, NodeId, Operand, Types, Value};
+use plimsoll_graph::{Cost, Graph, Io, NodeId, OpDef, Operand, Types, Value};
 use plimsoll_kernels::Pool;
 use plimsoll_plan::CostModel;
-use plimsoll_plan::cost::Sample;
+use plimsoll_plan::cost::{Sample, Sizes, Work};
 use plimsoll_tensor::TensorType;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The most samples kept of an op.
-const PER_OP: usize = 64;
+/// The most samples kept of an op: the oldest leave.
+const PER_OP: usize = 256;
 
-/// An op is known when a sample differs by no more than this factor in operations and bytes.
+/// An op is known when it was timed on a batch that differs by no more than this factor.
 const ALIKE: f64 = 1.1;
 
 /// A run that takes longer than this is timed only when nothing is known about its op.
 const LONG: f64 = 0.06;
 
+/// How often what is new is timed, if there is time: other work on the machine makes a run longer, never shorter.
+const PASSES: usize = 3;
+
 /// Times the ops of these graphs that the model does not know yet, the weightiest first, and adds them to it. Takes at most
 /// `time` and `room` bytes. Gives back whether anything was added.
 pub fn calibrate(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: Bytes, time: Duration) -> bool {
     let begin = Instant::now();
-    let mut added = false;
-    let kinds = by_weight(model, graphs);
-    // Other work on the machine makes a run longer, never shorter: what is new is timed more than once.
-    let mut fresh: Vec<(&'static str, Cost)> = Vec::new();
-    for pass in 0..3 {
-        for &(graph, id) in &kinds {
-            if begin.elapsed() >= time {
-                return added;
-            }
-            let op = &graph.node(id).op;
-            let of = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *graph.ty(v)).collect() };
-            let (inputs, outputs) = (of(&graph.node(id).inputs), of(&graph.node(id).outputs));
-            let types = Types { inputs: &inputs, outputs: &outputs };
-            let (name, cost) = (op.name(), op.cost(&types));
+    let mut kinds = by_weight(model, graphs);
+    kinds.retain(|kind| !is_known(model, kind.name(), &kind.work) && kind.need(pool.threads()).bytes() <= room.0);
+    let Some(mut bench) = Bench::new(&kinds, pool, room) else { return false };
+    let mut timed: Vec<(f64, u32)> = vec![(f64::INFINITY, 0); kinds.len()];
+    for pass in 0..PASSES {
+        // What is timed while threads are in each other's way is timed again by the next process.
+        let counts = gather(pool) as u32;
+        for (kind, (best, runs)) in kinds.iter().zip(&mut timed) {
             let left = time.saturating_sub(begin.elapsed()).as_secs_f64();
-            let most = if model.samples.contains_key(name) { LONG.min(left) } else { left / 2.0 };
-            let again = fresh.contains(&(name, cost));
-            if pass > 0 && !again || pass == 0 && is_known(model, name, &cost) || model.seconds(name, &cost) > most {
+            let most = if model.samples.contains_key(kind.name()) { LONG.min(left) } else { left / 2.0 };
+            if pass > 0 && best.is_infinite() || model.seconds(kind.name(), &kind.work) > most {
                 continue;
             }
-            let Some(seconds) = time_op(&**op, &types, pool, room) else { continue };
-            let samples = model.samples.entry(name.to_owned()).or_default();
-            match samples.iter().position(|s| again && s.cost == cost) {
-                Some(at) => samples[at].seconds = samples[at].seconds.min(seconds),
-                None if samples.len() < PER_OP => {
-                    samples.push(Sample { cost, seconds });
-                    fresh.push((name, cost));
-                    added = true;
+            let Some(seconds) = bench.time(kind) else { continue };
+            (*best, *runs) = (best.min(seconds), *runs + counts);
+            let sample = Sample { work: kind.work.clone(), seconds: *best, runs: *runs };
+            let samples = Arc::make_mut(&mut model.samples).entry(kind.name().to_owned()).or_default();
+            match samples.iter_mut().find(|s| s.work == kind.work) {
+                Some(known) => *known = sample,
+                None => {
+                    samples.drain(..(samples.len() + 1).saturating_sub(PER_OP));
+                    samples.push(sample);
                 }
-                None => {}
             }
         }
     }
-    added
+    timed.iter().any(|(best, _)| best.is_finite())
 }
 
-fn is_known(model: &CostModel, name: &str, cost: &Cost) -> bool {
-    let near = |a: u64, b: u64| (a.max(b) + 1) as f64 <= ALIKE * (a.min(b) + 1) as f64;
+/// Waits until the threads of a pool run side by side, but not for long: new ones begin where the thread was that started them, and on a busy
+/// machine they stay there for a while. Gives back whether they do.
+fn gather(pool: &Pool) -> bool {
+    const PATIENCE: Duration = Duration::from_millis(60);
+    let begin = Instant::now();
+    let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let side_by_side = pool.threads().min(n_cores);
+    if side_by_side == 1 {
+        return true;
+    }
+    let clock = |tasks: &dyn Fn()| {
+        let start = Instant::now();
+        tasks();
+        start.elapsed().as_secs_f64()
+    };
+    let n = 4 * pool.threads();
+    let mut alone = f64::INFINITY;
+    let mut beside = 0;
+    while beside < 5 && begin.elapsed() < PATIENCE {
+        alone = alone.min(clock(&|| (0..n).for_each(spin)));
+        let shared = clock(&|| pool.run(n, &|task, _| spin(task)));
+        beside = if shared * side_by_side as f64 <= 1.3 * alone { beside + 1 } else { 0 };
+    }
+    beside == 5
+}
+
+/// Something to compute for about 10 microseconds.
+fn spin(task: usize) {
+    let mut sums = [task as f32; 16];
+    for _ in 0..4000 {
+        sums.iter_mut().for_each(|x| *x = *x * 0.999 + 0.001);
+    }
+    std::hint::black_box(sums);
+}
+
+/// Whether an op was timed on such a batch, often enough that it was not by chance.
+fn is_known(model: &CostModel, name: &str, work: &Work) -> bool {
     let known = model.samples.get(name).map_or(&[][..], Vec::as_slice);
-    known.iter().any(|s| near(s.cost.flops, cost.flops) && near(s.cost.bytes, cost.bytes))
+    let alike = |part: f64| (1.0 / ALIKE..=ALIKE).contains(&part);
+    known.iter().any(|s| s.runs as usize >= PASSES && work.part_of(&s.work).is_some_and(alike))
+}
+
+/// A node that stands for all of its op, cost and sizes.
+struct Kind<'g> {
+    graph: &'g Graph,
+    node: NodeId,
+    work: Work,
+    /// Of all of them.
+    seconds: f64,
+}
+
+impl Kind<'_> {
+    fn name(&self) -> &'static str {
+        self.op().name()
+    }
+
+    fn op(&self) -> &dyn OpDef {
+        &*self.graph.node(self.node).op
+    }
+
+    /// The types of inputs and outputs.
+    fn types(&self) -> (Vec<TensorType>, Vec<TensorType>) {
+        let of = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *self.graph.ty(v)).collect() };
+        let node = self.graph.node(self.node);
+        (of(&node.inputs), of(&node.outputs))
+    }
+
+    /// The memory that it needs to run.
+    fn need(&self, threads: usize) -> Need {
+        let (inputs, outputs) = self.types();
+        let workspace = self.op().workspace(&Types { inputs: &inputs, outputs: &outputs }, threads);
+        let sum = |types: &[TensorType]| types.iter().map(|t| aligned(t.bytes())).sum::<u64>();
+        let (first, others) = inputs.split_at(inputs.len().min(1));
+        Need { near: sum(first) + sum(&outputs) + aligned(workspace), far: sum(others), workspace }
+    }
+}
+
+/// The memory that an op needs to run.
+struct Need {
+    /// For its first input, its results and its workspace.
+    near: u64,
+    /// For the other inputs.
+    far: u64,
+    /// Bytes of workspace.
+    workspace: usize,
+}
+
+impl Need {
+    fn bytes(&self) -> u64 {
+        self.near + self.far
+    }
 }
 
 /// One node of every kind and cost, those on which the graphs spend most time first.
-fn by_weight<'g>(model: &CostModel, graphs: &[&'g Graph]) -> Vec<(&'g Graph, NodeId)> {
-    let mut kinds: BTreeMap<(&'static str, u64, u64), (&'g Graph, NodeId, f64)> = BTreeMap::new();
+fn by_weight<'g>(model: &CostModel, graphs: &[&'g Graph]) -> Vec<Kind<'g>> {
+    let mut kinds: BTreeMap<(&'static str, Sizes, u64, u64), Kind<'g>> = BTreeMap::new();
     for &graph in graphs {
-        for (id, node) in graph.nodes().filter(|(_, n)| n.op.runs()) {
-            let of = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *graph.ty(v)).collect() };
-            let (inputs, outputs) = (of(&node.inputs), of(&node.outputs));
-            let cost = node.op.cost(&Types { inputs: &inputs, outputs: &outputs });
-            let seconds = model.seconds(node.op.name(), &cost);
-            kinds.entry((node.op.name(), cost.flops, cost.bytes)).or_insert((graph, id, 0.0)).2 += seconds;
+        for (id, node) in graph.nodes().filter(|(_, n)| n.op.runs() && n.op.transfer().is_none()) {
+            let work = Work::of(graph, node);
+            let seconds = model.seconds(node.op.name(), &work);
+            let key = (node.op.name(), work.sizes.clone(), work.cost.flops, work.cost.bytes);
+            kinds.entry(key).or_insert(Kind { graph, node: id, work, seconds: 0.0 }).seconds += seconds;
         }
     }
     let mut kinds: Vec<_> = kinds.into_values().collect();
-    kinds.sort_by(|a, b| b.2.total_cmp(&a.2));
-    kinds.into_iter().map(|(graph, id, _)| (graph, id)).collect()
+    kinds.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    kinds
 }
 
-/// Seconds of one run of an op on memory of its own, all zeros; `None` when there is no room or it cannot run alone.
-fn time_op(op: &dyn plimsoll_graph::OpDef, types: &Types<'_>, pool: &Pool, room: Bytes) -> Option<f64> {
-    let aligned = |bytes: usize| (bytes as u64).next_multiple_of(64);
-    let workspace = op.workspace(types, pool.threads());
-    let operands = types.inputs.iter().chain(types.outputs).map(|t| aligned(t.bytes()));
-    let bytes = operands.sum::<u64>() + aligned(workspace);
-    if bytes > room.0 {
-        return None;
+/// As operands are placed.
+fn aligned(bytes: usize) -> u64 {
+    (bytes as u64).next_multiple_of(64)
+}
+
+/// How much memory the inputs besides the first are taken from in turn, where there is room: more than caches near the cores hold.
+const FAR: u64 = 32 << 20;
+
+/// Memory in which ops are timed, so that each finds its operands as in a step: the first, and the memory for its results, where the op before
+/// worked; the others (weights, what was kept for the way back) where nobody was for some time.
+///
+/// The same op on the same memory again and again would find everything in caches: by that the ops of a step of W5 take 0.90 of what they do.
+struct Bench<'p> {
+    arena: Arena,
+    /// Where memory begins that inputs besides the first are in, and where the next ones are.
+    far: u64,
+    next: u64,
+    pool: &'p Pool,
+}
+
+impl Bench<'_> {
+    /// A bench for these ops within some room; `None` when there is nothing to time or no memory.
+    fn new<'p>(kinds: &[Kind<'_>], pool: &'p Pool, room: Bytes) -> Option<Bench<'p>> {
+        let needs: Vec<Need> = kinds.iter().map(|kind| kind.need(pool.threads())).collect();
+        let largest = needs.iter().map(Need::bytes).max()?;
+        let near = needs.iter().map(|need| need.near).max()?;
+        let bytes = largest.max(room.0.min(near + FAR));
+        let reservation = Budget::unlimited().account("calibration").reserve(Bytes(bytes)).ok()?;
+        Some(Bench { arena: Arena::new(reservation).ok()?, far: near, next: near, pool })
     }
-    let arena = Arena::new(Budget::unlimited().account("calibration").reserve(Bytes(bytes)).ok()?).ok()?;
-    let mut used = 0;
-    let mut take = |bytes: usize| {
-        let at = used;
-        used += aligned(bytes);
-        // SAFETY: the arena has room for all operands, which are taken once each.
-        unsafe { arena.ptr().add(at as usize) }
-    };
-    let inputs: Vec<Operand> = types.inputs.iter().map(|ty| Operand { ptr: take(ty.bytes()), ty: *ty }).collect();
-    let mut outputs: Vec<Operand> = types.outputs.iter().map(|ty| Operand { ptr: take(ty.bytes()), ty: *ty }).collect();
-    for &(input, output) in op.mutates() {
-        outputs[output].ptr = inputs[input].ptr;
-    }
-    let scratch = take(workspace);
-    let mut best = f64::INFINITY;
-    for _ in 0..3 {
-        let start = Instant::now();
-        // SAFETY: operands and workspace are valid memory of the arena, apart from each other, in place where the op says.
-        let io = unsafe { Io::new(&inputs, &outputs, scratch, workspace, pool) };
-        op.run(&io).ok()?;
-        best = best.min(start.elapsed().as_secs_f64());
-        if best > LONG / 2.0 {
-            break;
+
+    /// Seconds of one run of an op; `None` when it cannot run on zeros.
+    fn time(&mut self, kind: &Kind<'_>) -> Option<f64> {
+        let (in_types, out_types) = kind.types();
+        let types = Types { inputs: &in_types, outputs: &out_types };
+        let need = kind.need(self.pool.threads());
+        let end = self.arena.bytes() as u64;
+        let mut far = [self.next, self.far, need.near].into_iter().find(|at| at + need.far <= end)?;
+        let mut near = 0;
+        let take = |at: &mut u64, bytes: usize| {
+            // SAFETY: the arena has room for all operands, which are taken once each.
+            let ptr = unsafe { self.arena.ptr().add(*at as usize) };
+            *at += aligned(bytes);
+            ptr
+        };
+        let mut inputs = Vec::with_capacity(in_types.len());
+        for (i, &ty) in in_types.iter().enumerate() {
+            inputs.push(Operand { ptr: take(if i == 0 { &mut near } else { &mut far }, ty.bytes()), ty });
         }
+        let mut outputs: Vec<Operand> =
+            out_types.iter().map(|&ty| Operand { ptr: take(&mut near, ty.bytes()), ty }).collect();
+        let scratch = take(&mut near, need.workspace);
+        for &(input, output) in kind.op().mutates() {
+            outputs[output].ptr = inputs[input].ptr;
+        }
+        // What goes on with a sum, or with a value that is put together, does so in place.
+        for (o, output) in outputs.iter_mut().enumerate().filter(|_| !kind.op().repeats()) {
+            let over = |i: &usize| types.inputs[*i] == output.ty && kind.op().may_overwrite(*i, o, &types);
+            if let Some(input) = (0..inputs.len()).rev().find(over) {
+                output.ptr = inputs[input].ptr;
+            }
+        }
+        self.next = far;
+        let begin = Instant::now();
+        // SAFETY: operands and workspace are valid memory of the arena, apart from each other, in place where the op says.
+        let io = unsafe { Io::new(&inputs, &outputs, scratch, need.workspace, self.pool) };
+        let outcome = kind.op().run(&io);
+        let seconds = begin.elapsed().as_secs_f64();
+        // All of it is zero again: what one op has written may be nonsense to another, and whole numbers read as floats slow it down.
+        // SAFETY: inside the arena, and nobody's any more.
+        unsafe { std::ptr::write_bytes(self.arena.ptr(), 0, near as usize) };
+        for operand in &outputs {
+            // SAFETY: as above.
+            unsafe { std::ptr::write_bytes(operand.ptr, 0, operand.ty.bytes()) };
+        }
+        outcome.ok().map(|()| seconds)
     }
-    Some(best)
 }
 
 /// Where figures are kept between runs: in the user's cache directory, by CPU and number of threads. `None` when the
@@ -145,7 +274,7 @@ fn processor() -> String {
 }
 
 /// The first line of a file of figures.
-const HEADER: &str = "plimsoll costs 1";
+const HEADER: &str = "plimsoll costs 2";
 
 /// Adds the figures of a file to a model. A file that is missing or not ours adds nothing.
 pub fn load(model: &mut CostModel, path: &Path) {
@@ -156,17 +285,22 @@ pub fn load(model: &mut CostModel, path: &Path) {
     if lines.next() != Some(HEADER) {
         return;
     }
-    let mut seen: HashSet<(String, u64, u64)> = HashSet::new();
+    let samples = Arc::make_mut(&mut model.samples);
     for line in lines {
-        let mut words = line.split_whitespace();
+        let mut words = line.split(' ');
         let mut next = || words.next();
-        let (Some(op), Some(flops), Some(bytes), Some(seconds)) = (next(), next(), next(), next()) else { continue };
-        let (Ok(flops), Ok(bytes), Ok(seconds)) = (flops.parse(), bytes.parse(), seconds.parse::<f64>()) else {
-            continue;
-        };
-        let samples = model.samples.entry(op.to_owned()).or_default();
-        if seconds > 0.0 && seconds < 1e6 && samples.len() < PER_OP && seen.insert((op.to_owned(), flops, bytes)) {
-            samples.push(Sample { cost: Cost { flops, bytes }, seconds });
+        let (Some(op), Some(flops), Some(bytes), Some(sizes)) = (next(), next(), next(), next()) else { continue };
+        let (Some(runs), Some(seconds)) = (next(), next()) else { continue };
+        let (Ok(flops), Ok(bytes), Ok(sizes)) = (flops.parse(), bytes.parse(), sizes.parse()) else { continue };
+        let Ok(runs) = runs.parse() else { continue };
+        let work = Work { cost: Cost { flops, bytes }, sizes };
+        let samples = samples.entry(op.to_owned()).or_default();
+        let seconds = seconds.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds < 1e6);
+        if let Some(seconds) = seconds
+            && samples.len() < PER_OP
+            && samples.iter().all(|s| s.work != work)
+        {
+            samples.push(Sample { work, seconds, runs });
         }
     }
 }
@@ -174,9 +308,9 @@ pub fn load(model: &mut CostModel, path: &Path) {
 /// Writes a model's figures to a file, whole or not at all. What goes wrong is not worth an error: the next run measures again.
 pub fn save(model: &CostModel, path: &Path) {
     let mut text = format!("{HEADER}\n");
-    for (op, samples) in &model.samples {
-        for Sample { cost, seconds } in samples {
-            let _ = writeln!(text, "{op} {} {} {seconds:e}", cost.flops, cost.bytes);
+    for (op, samples) in &*model.samples {
+        for Sample { work: Work { cost, sizes }, seconds, runs } in samples {
+            let _ = writeln!(text, "{op} {} {} {sizes} {runs} {seconds:e}", cost.flops, cost.bytes);
         }
     }
     let Some(folder) = path.parent() else { return };
@@ -212,9 +346,10 @@ mod tests {
         assert!(!calibrate(&mut model, &[&graph], &pool, Bytes::mib(64), Duration::from_secs(5)));
         assert_eq!(model, again);
         // A matrix product of twice the rows takes twice the time.
-        let Sample { cost, seconds } = model.samples["matmul"][0];
+        let Sample { work: Work { cost, .. }, seconds, .. } = model.samples["matmul"][0].clone();
         let twice = Cost { flops: 2 * cost.flops, bytes: 2 * cost.bytes };
-        let ratio = model.seconds("matmul", &twice) / seconds;
+        let sizes = "512x512,512x512,512x512".parse().unwrap();
+        let ratio = model.seconds("matmul", &Work { cost: twice, sizes }) / seconds;
         assert!((1.5..2.1).contains(&ratio), "{ratio}");
     }
 
@@ -229,15 +364,18 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("plimsoll-costs-{}", std::process::id()));
         let path = folder.join("costs.txt");
         let mut model = CostModel::default();
-        let sample = Sample { cost: Cost { flops: 7, bytes: 9 }, seconds: 1.25e-5 };
-        model.samples.insert("matmul".into(), vec![sample]);
+        let work = |sizes: &str| Work { cost: Cost { flops: 7, bytes: 9 }, sizes: sizes.parse().unwrap() };
+        let samples = ["2x3,3x4,2x4", "", "7,"].map(|sizes| Sample { work: work(sizes), seconds: 1.25e-5, runs: 3 });
+        model.samples = Arc::new([("matmul".into(), samples.to_vec())].into());
         save(&model, &path);
         let mut read = CostModel::default();
         load(&mut read, &path);
         assert_eq!(read, model);
-        for nonsense in
-            ["", "something else\nmatmul 1 2 3\n", "plimsoll costs 1\nmatmul 1\nmatmul x y z\nmatmul 1 2 -3\n\u{0}"]
-        {
+        for nonsense in [
+            "",
+            "something else\nmatmul 1 2 3 4\n",
+            "plimsoll costs 2\nmatmul 1\nmatmul x y z 1 1\nmatmul 1 2 3 1 -3\n\u{0}",
+        ] {
             std::fs::write(&path, nonsense).unwrap();
             let mut read = CostModel::default();
             load(&mut read, &path);

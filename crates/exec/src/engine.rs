@@ -457,6 +457,14 @@ impl Engine {
         Bytes::from(self.store.bytes())
     }
 
+    /// Reserves memory beside that of the engine, in the same budget.
+    ///
+    /// # Errors
+    /// When the budget does not give it.
+    pub fn reserve(&self, account: &str, bytes: Bytes) -> Result<Reservation, ExecError> {
+        reserve(&self.budget, account, bytes.0)
+    }
+
     /// The bytes of the arena.
     pub fn arena_bytes(&self) -> Bytes {
         Bytes::from(self.scratch.bytes())

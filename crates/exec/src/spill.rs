@@ -385,6 +385,11 @@ impl SpillFile {
         self.reservation.bytes() + Bytes((WORKERS * PIECE) as u64)
     }
 
+    /// Whether a transfer failed: then none is made any more.
+    pub fn has_failed(&self) -> bool {
+        self.shared.lock().failed.is_some()
+    }
+
     /// What went through it so far.
     pub fn stats(&self) -> SpillStats {
         self.shared.lock().stats

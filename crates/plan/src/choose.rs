@@ -24,7 +24,7 @@ use plimsoll_tensor::TensorType;
 use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::rc::Rc;
-use step::{Planning, Prepared};
+use step::{Found, Need, Planning, Prepared};
 
 /// By how much more is tried where a little too much was hoped for.
 const GRAIN: u64 = 64 << 10;
@@ -124,6 +124,11 @@ impl<'a> Chooser<'a> {
         Chooser { steps, seconds, states, movable, options: options.clone(), plain, whole_bytes: OnceCell::new() }
     }
 
+    /// The nodes of the largest graph that is looked at: what the search takes grows with it.
+    pub fn most_nodes(&self) -> usize {
+        self.steps.iter().map(Prepared::most_nodes).max().unwrap_or(0)
+    }
+
     /// The steps when nothing is cut, computed again or moved; checked.
     ///
     /// # Errors
@@ -136,7 +141,7 @@ impl<'a> Chooser<'a> {
 
     fn whole(&self) -> Result<Choice, PlanError> {
         let layout = self.layout(0);
-        let plan = |step: usize| self.step(step, &self.options).plan(0, &layout, None);
+        let plan = |step: usize| self.step(step, &self.options).whole(&layout);
         Ok(Choice { plans: (0..self.steps.len()).map(plan).collect::<Result<_, _>>()?, layout })
     }
 
@@ -192,8 +197,11 @@ impl<'a> Chooser<'a> {
         Ok(None)
     }
 
-    /// What no choice can do without.
-    fn floor(&self) -> Result<u64, PlanError> {
+    /// Bytes of states and arena that no choice can do without.
+    ///
+    /// # Errors
+    /// When a graph breaks its own rules.
+    pub fn floor(&self) -> Result<u64, PlanError> {
         let layout = self.layout(self.movable.len());
         let mut most = 0;
         for step in 0..self.steps.len() {
@@ -257,8 +265,8 @@ impl<'a> Chooser<'a> {
     /// When a graph breaks its own rules.
     pub fn exists(&self, room: u64) -> Result<bool, PlanError> {
         Ok(self.unlimited_bytes()? <= room
-            || self.feasible(0, room)?.is_some()
-            || self.feasible(self.movable.len(), room)?.is_some())
+            || self.found(0, room)?.is_some()
+            || self.found(self.movable.len(), room)?.is_some())
     }
 
     /// The same choice after a longer search for cheaper plans.
@@ -287,22 +295,31 @@ impl<'a> Chooser<'a> {
         StateLayout::with_file(self.states.iter().map(|s| (s.name.as_str(), s.ty)), |name| filed.contains(name))
     }
 
-    /// Some way to keep within the room with `n` states in the file: the first found for every step.
+    /// Some way to keep within the room with `n` states in the file.
     fn feasible(&self, n: usize, room: u64) -> Result<Option<Choice>, PlanError> {
+        let Some(found) = self.found(n, room)? else { return Ok(None) };
+        let layout = self.layout(n);
+        let plans = found.into_iter().enumerate().map(|(i, found)| self.step(i, &self.plain).plan_of(found, &layout));
+        Ok(Some(Choice { plans: plans.collect::<Result<_, _>>()?, layout }))
+    }
+
+    /// That there is one: what was found for every step.
+    fn found(&self, n: usize, room: u64) -> Result<Option<Vec<Found>>, PlanError> {
         let layout = self.layout(n);
         let mut less = 0;
         // A step that is cut has more nodes than were left room for when the others were planned.
         for _ in 0..4 {
             let Some(space) = room.checked_sub(layout.bytes() + less) else { return Ok(None) };
-            let mut plans = Vec::with_capacity(self.steps.len());
+            let mut all = Vec::with_capacity(self.steps.len());
             for i in 0..self.steps.len() {
                 let Some(limit) = space.checked_sub(self.nodes_of_others(i)) else { return Ok(None) };
-                let Some(plan) = self.step(i, &self.plain).some_within(&layout, limit)? else { return Ok(None) };
-                plans.push(plan);
+                let Some(found) = self.step(i, &self.plain).some_within(&layout, limit)? else { return Ok(None) };
+                all.push(found);
             }
-            let choice = Choice { layout: layout.clone(), plans };
-            match choice.bytes(self.options.node_bytes).checked_sub(room) {
-                None | Some(0) => return Ok(Some(choice)),
+            let arena = all.iter().map(|f| f.size.arena).max().unwrap_or(0);
+            let nodes: u64 = all.iter().map(|f| f.size.nodes).sum();
+            match (layout.bytes() + arena + self.options.node_bytes * nodes).checked_sub(room) {
+                None | Some(0) => return Ok(Some(all)),
                 Some(over) => less += over + 4 * GRAIN,
             }
         }
@@ -349,39 +366,45 @@ impl<'a> Chooser<'a> {
     /// When a graph breaks its own rules.
     pub fn refusal(&self, room: u64) -> Result<Refusal, PlanError> {
         let whole = self.whole()?;
-        let mut least: Option<Need> = None;
+        let mut least: Option<(u64, Need)> = None;
         let mut layouts = vec![self.movable.len(), 0];
         layouts.dedup();
         for n in layouts {
             let layout = self.layout(n);
-            let mut floor = 0;
+            let mut floors = Vec::with_capacity(self.steps.len());
             for i in 0..self.steps.len() {
-                floor = floor.max(self.step(i, &self.plain).lowest(&layout)?.first().map_or(0, |(floor, _)| *floor));
+                let lowest = self.step(i, &self.plain).floors(&layout)?;
+                floors.push((lowest.first().map_or(0, |(floor, _)| *floor) + self.nodes_of_others(i), i));
             }
-            if least.as_ref().is_some_and(|l| layout.bytes() + floor >= l.bytes) {
+            floors.sort_unstable_by(|a, b| b.cmp(a));
+            if least.as_ref().is_some_and(|(bytes, _)| layout.bytes() + floors[0].0 >= *bytes) {
                 continue;
             }
-            // The room must do for all steps: the one that needs most decides.
-            let mut most = Need::default();
-            for i in 0..self.steps.len() {
-                let mut need = self.step(i, &self.plain).smallest(&layout)?;
-                need.bytes += self.nodes_of_others(i);
-                if need.bytes >= most.bytes {
-                    most = need;
+            // The room must do for all steps: the one that needs most decides, and the others need not be looked into.
+            let (mut bytes, mut most) = (0, Need::default());
+            for (_, i) in floors {
+                let (step, others) = (self.step(i, &self.plain), self.nodes_of_others(i));
+                if bytes > others && step.soon_within(&layout, bytes - others)?.is_some() {
+                    continue;
+                }
+                let need = step.smallest(&layout)?;
+                let needed = need.size.bytes(self.options.node_bytes) + others;
+                if needed > bytes {
+                    (bytes, most) = (needed, need);
                 }
             }
-            most.bytes += layout.bytes();
+            bytes += layout.bytes();
             // Told is what was tried.
-            let (hoped, mut more) = (most.bytes, GRAIN);
-            while self.feasible(n, most.bytes)?.is_none() && more <= self.unlimited_bytes()? {
-                most.bytes = hoped + more;
+            let (hoped, mut more) = (bytes, GRAIN);
+            while self.found(n, bytes)?.is_none() && more <= self.unlimited_bytes()? {
+                bytes = hoped + more;
                 more *= 2;
             }
-            if least.as_ref().is_none_or(|l| most.bytes < l.bytes) {
-                least = Some(most);
+            if least.as_ref().is_none_or(|(least, _)| bytes < *least) {
+                least = Some((bytes, most));
             }
         }
-        let Need { bytes: smallest, floor, floor_op } = least.unwrap_or_default();
+        let (smallest, Need { floor, floor_op, .. }) = least.unwrap_or_default();
         let largest = whole.plans.iter().max_by_key(|p| p.arena_bytes).expect("a model has a step");
         let unlimited = whole.bytes(self.options.node_bytes);
         Ok(Refusal { room, smallest, floor, floor_op, unlimited, states: whole.layout.bytes(), peak: explain(largest) })
@@ -405,14 +428,6 @@ pub struct Refusal {
     pub states: u64,
     /// What is alive when the largest step needs most.
     pub peak: Explanation,
-}
-
-/// What a step needs at least, and why.
-#[derive(Default)]
-struct Need {
-    bytes: u64,
-    floor: u64,
-    floor_op: String,
 }
 
 impl Choice {

@@ -11,14 +11,28 @@ use crate::windows::most_alive;
 use crate::{Explanation, Options, Place, Plan, PlanError, Recompute, StateLayout, assemble, explain, place};
 use plimsoll_graph::{Graph, NodeId};
 
+/// More than anything takes.
+const NO_LIMIT: u64 = u64::MAX / 4;
+
 /// The smallest limit is found to within this many bytes, or a 128th of itself.
 const GRAIN: u64 = 64 * 1024;
 
-/// How hard to look for a plan just below the smallest limit that is known to work.
-const DESCENT: Effort = Effort { base: 200_000, per_task: 1_500 };
+/// How hard to look for a plan that keeps a limit.
+#[derive(Clone, Copy)]
+struct Look {
+    /// For a run.
+    search: Effort,
+    /// For its packing.
+    packing: place::Effort,
+    /// How often with less alive, where a run was packed too high.
+    attempts: usize,
+    /// How often with less alive, where transfers are waited for.
+    waits: usize,
+}
 
-/// How hard to pack what is found there.
-const DESCENT_PACKING: place::Effort = place::Effort { exact: 3_000_000, search: 3_000 };
+/// How to look for what needs least: nothing but the memory counts.
+const DESCENT: Look =
+    Look { search: Effort::QUICK, packing: place::Effort { exact: 1_200_000, search: 1_000 }, attempts: 3, waits: 0 };
 
 /// How hard to pack a run at most: what is not packed soon is packed sooner when a little less is alive.
 pub(crate) const PACKING: place::Effort = place::Effort { exact: 15_000_000, search: 20_000 };
@@ -27,12 +41,15 @@ pub(crate) const PACKING: place::Effort = place::Effort { exact: 15_000_000, sea
 const DESCENTS: usize = 6;
 
 /// How hard to look again when a run was packed too high.
-const AGAIN: Effort = Effort { base: 200_000, per_task: 4_000 };
+const AGAIN: Effort = Effort { base: 200_000, per_task: 4_000, ..Effort::NORMAL };
 
-/// A run that takes so many times longer when it is packed is looked at again with less alive.
+/// A run that takes so many times longer when it is packed waits for transfers.
 const WAITS: f64 = 1.005;
 
-/// How often at most.
+/// What is alive is not lowered by less than this part of it for the sake of packing.
+const FINEST: u64 = 256;
+
+/// How often it is looked at again with less alive.
 const PACKED: usize = 3;
 
 /// A plan of a graph whose nodes run in this order, within the limit of the options, or the smallest limit that would do.
@@ -43,26 +60,34 @@ pub(crate) fn plan_within(
     options: &Options,
 ) -> Result<Plan, PlanError> {
     let limit = options.limit.unwrap_or(u64::MAX);
-    if !has_filed(&graph, state) {
-        let whole = assemble(graph, order, state, options, 0, options.effort)?;
-        if whole.arena_bytes <= limit {
-            return Ok(whole);
-        }
-        let problem = Problem::of(&whole.graph, order, state, options);
-        return Limited { graph: &whole.graph, problem: &problem, state, options }.plan(limit, &whole);
-    }
-    // States come from the file, so that transfers are needed with any limit.
     let problem = Problem::of(&graph, order, state, options);
-    let plain = Evictor::new(&graph, state, &problem).at(u64::MAX / 4, Effort::QUICK)?;
-    let plain = plain.expect("without a limit everything fits");
-    let whole = place_run(plain, state, options, 0, options.effort)?;
+    let limited = Limited { graph: &graph, problem: &problem, state, options };
+    let whole = limited.whole(order)?;
     if whole.arena_bytes <= limit {
         return Ok(whole);
     }
-    Limited { graph: &graph, problem: &problem, state, options }.plan(limit, &whole)
+    if let Some(plan) = limited.fastest(limit, f64::INFINITY)? {
+        return Ok(plan);
+    }
+    let least = limited.least(&whole)?.unwrap_or_else(|| whole.clone());
+    if least.arena_bytes <= limit { Ok(least) } else { Err(limited.refusal(limit, least.arena_bytes, &whole)) }
 }
 
-/// The same if one is found soon that takes less than `below` seconds.
+/// The plan with the smallest arena found, by a search that knows of no limit, and what no plan can do without.
+pub(crate) fn least_plan(
+    graph: &Graph,
+    order: &[NodeId],
+    state: &StateLayout,
+    options: &Options,
+) -> Result<(Plan, u64, String), PlanError> {
+    let problem = Problem::of(graph, order, state, options);
+    let limited = Limited { graph, problem: &problem, state, options };
+    let whole = limited.whole(order)?;
+    let (floor, floor_op) = limited.floor();
+    Ok((limited.least(&whole)?.unwrap_or(whole), floor, floor_op))
+}
+
+/// A plan within the limit of the options, if one is found soon that takes less than `below` seconds.
 pub(crate) fn plan_soon(
     graph: &Graph,
     order: &[NodeId],
@@ -82,7 +107,7 @@ pub(crate) fn plan_soon(
             }
         }
     }
-    Limited { graph, problem: &problem, state, options }.fastest(limit, None, below)
+    Limited { graph, problem: &problem, state, options }.fastest(limit, below)
 }
 
 fn has_filed(graph: &Graph, state: &StateLayout) -> bool {
@@ -147,68 +172,61 @@ struct Limited<'a> {
 }
 
 impl Limited<'_> {
-    /// The fastest plan found within a limit, or the refusal, given the plan without one.
-    fn plan(&self, limit: u64, whole: &Plan) -> Result<Plan, PlanError> {
-        let least = self.smallest(limit, whole)?;
-        let smallest = least.as_ref().map_or(whole.arena_bytes, |plan| plan.arena_bytes);
-        if smallest > limit {
-            return Err(self.refusal(limit, smallest, whole));
+    /// The plan without a limit. States that live in the file are read with any.
+    fn whole(&self, order: &[NodeId]) -> Result<Plan, PlanError> {
+        if !has_filed(self.graph, self.state) {
+            return assemble(self.graph.clone(), order, self.state, self.options, 0, self.options.effort);
         }
-        let plan = self.fastest(limit, least, f64::INFINITY)?;
-        plan.ok_or_else(|| self.refusal(limit, whole.arena_bytes, whole))
+        let plain = Evictor::new(self.graph, self.state, self.problem).at(NO_LIMIT, Effort::QUICK)?;
+        place_run(plain.expect("without a limit everything fits"), self.state, self.options, 0, self.options.effort)
     }
 
-    /// The fastest plan found, one that is known among them, if one takes less than `below` seconds.
-    fn fastest(&self, limit: u64, known: Option<Plan>, below: f64) -> Result<Option<Plan>, PlanError> {
+    /// The fastest plan found within a limit, if it takes less than `below` seconds.
+    fn fastest(&self, limit: u64, below: f64) -> Result<Option<Plan>, PlanError> {
         let asked = self.options.effort;
         let packing = place::Effort { exact: asked.exact.min(PACKING.exact), search: asked.search.min(PACKING.search) };
-        let fast = self.within(limit, self.options.search, packing, 8, below)?;
-        let plans = known.into_iter().chain(fast);
-        let mut plan = plans.min_by(|a, b| a.recomputed.score.total_cmp(&b.recomputed.score));
+        let mut plan =
+            self.within(limit, Look { search: self.options.search, packing, attempts: 8, waits: PACKED }, below)?;
         if let Some(plan) = &mut plan {
             tighten(plan, packing);
         }
         Ok(plan)
     }
 
-    fn refusal(&self, limit: u64, smallest: u64, whole: &Plan) -> PlanError {
+    /// Bytes that no plan can do without, and the op that needs them.
+    fn floor(&self) -> (u64, String) {
         let floor = self.problem.floor();
         let node = self.problem.tasks[floor.task].node;
+        (floor.bytes, node.map_or_else(|| "the end of the step".to_owned(), |id| self.graph.describe(id)))
+    }
+
+    fn refusal(&self, limit: u64, smallest: u64, whole: &Plan) -> PlanError {
+        let (floor, floor_op) = self.floor();
         let peak: Box<Explanation> = Box::new(explain(whole));
-        PlanError::DoesNotFit {
-            limit,
-            smallest,
-            floor: floor.bytes,
-            floor_op: node.map_or_else(|| "the end of the step".to_owned(), |id| self.graph.describe(id)),
-            unlimited: whole.arena_bytes,
-            peak,
-        }
+        PlanError::DoesNotFit { limit, smallest, floor, floor_op, unlimited: whole.arena_bytes, peak }
     }
 
     /// A plan that keeps a limit and takes less than `below` seconds, if one is found.
-    fn within(
-        &self,
-        limit: u64,
-        effort: Effort,
-        packing: place::Effort,
-        attempts: usize,
-        below: f64,
-    ) -> Result<Option<Plan>, PlanError> {
+    fn within(&self, limit: u64, look: Look, below: f64) -> Result<Option<Plan>, PlanError> {
         let mut evictor = Evictor::new(self.graph, self.state, self.problem);
-        let mut target = limit;
+        let (mut target, floor) = (limit, self.problem.floor().bytes);
         let (mut best, mut packed): (Option<Plan>, usize) = (None, 0);
-        for attempt in 0..attempts {
-            let effort = if attempt == 0 { effort } else { least(effort, AGAIN) };
+        for attempt in 0..look.attempts {
+            let effort = if attempt == 0 { look.search } else { lesser(look.search, AGAIN) };
             // What is packed is never faster than it was simulated.
             if self.problem.bound(target) >= below {
                 break;
             }
             let Some(run) = evictor.at(target, effort)?.filter(|run| run.seconds < below) else { break };
             let hoped = run.score;
-            let plan = place_run(run, self.state, self.options, limit, packing)?;
+            let plan = place_run(run, self.state, self.options, limit, look.packing)?;
             if plan.arena_bytes > limit {
-                // What is packed is a little higher than what is alive: the difference is taken off.
-                target = target.saturating_sub(plan.arena_bytes - limit);
+                // What is packed is a little higher than what is alive: the difference is taken off, as far as there is room below.
+                let less = (plan.arena_bytes - limit).min((target - floor.min(target)) / 2);
+                if less < target / FINEST {
+                    break;
+                }
+                target -= less;
                 continue;
             }
             let waits = plan.recomputed.score > WAITS * hoped;
@@ -216,7 +234,7 @@ impl Limited<'_> {
                 best = Some(plan);
             }
             // It was packed at the cost of transfers that are waited for: with a little less alive they may not be.
-            if !waits || packed == PACKED {
+            if !waits || packed == look.waits {
                 break;
             }
             packed += 1;
@@ -225,59 +243,46 @@ impl Limited<'_> {
         Ok(best)
     }
 
-    /// The plan with the smallest arena found, by a search that is the same for all limits, as far as it takes to know whether
-    /// it is within this one. `None` when the plain plan is the smallest.
-    fn smallest(&self, limit: u64, whole: &Plan) -> Result<Option<Plan>, PlanError> {
+    /// The plan found that needs least, its nodes included. `None` when that is the plain one.
+    fn least(&self, whole: &Plan) -> Result<Option<Plan>, PlanError> {
+        let size = |plan: &Plan| plan.arena_bytes + self.options.node_bytes * plan.graph.nodes().len() as u64;
         let mut best: Option<Plan> = None;
-        let mut last = None;
-        let height = |best: &Option<Plan>| best.as_ref().map_or(whole.arena_bytes, |plan| plan.arena_bytes);
         let keep = |best: &mut Option<Plan>, plan: Plan| {
-            if plan.arena_bytes < height(best) {
+            let better = size(&plan) < size(best.as_ref().unwrap_or(whole));
+            if better {
                 *best = Some(plan);
             }
+            better
         };
         let (mut works, mut fails) = (whole.live_bytes, self.problem.floor().bytes.saturating_sub(1));
         let grain = (works / 128).clamp(place::ALIGNMENT, GRAIN);
-        while works > fails + grain && height(&best) > limit {
+        let quick = |target: u64| Evictor::new(self.graph, self.state, self.problem).at(target, Effort::QUICK);
+        while works > fails + grain {
             let middle = fails + (works - fails) / 2;
-            let mut evictor = Evictor::new(self.graph, self.state, self.problem);
-            match evictor.at(middle, Effort::QUICK)? {
-                Some(run) => {
-                    works = middle;
-                    // Packed is what may be within the limit, and the last one.
-                    match middle <= limit || works <= fails + grain {
-                        true => {
-                            keep(&mut best, place_run(run, self.state, self.options, middle, place::Effort::QUICK)?)
-                        }
-                        false => last = Some((run, middle)),
-                    }
-                }
+            match quick(middle)? {
+                Some(_) => works = middle,
                 None => fails = middle,
             }
         }
-        if let Some((run, target)) = last.filter(|_| height(&best) > limit) {
-            keep(&mut best, place_run(run, self.state, self.options, target, place::Effort::QUICK)?);
+        if let Some(run) = quick(works)? {
+            keep(&mut best, place_run(run, self.state, self.options, works, place::Effort::QUICK)?);
         }
-        // A few steps more: what is packed may be a little lower yet.
-        let mut step = grain;
+        // What is packed may be lower yet, down to what no run was found for.
         for _ in 0..DESCENTS {
-            if height(&best) <= limit {
+            let height = best.as_ref().unwrap_or(whole).arena_bytes;
+            if height <= fails + grain {
                 break;
             }
-            let target = height(&best).saturating_sub(step);
-            match self.within(target, DESCENT, DESCENT_PACKING, 3, f64::INFINITY)? {
-                Some(plan) => {
-                    keep(&mut best, plan);
-                    step *= 2;
-                }
-                None if step == grain => break,
-                None => step = grain,
+            let middle = fails + (height - fails) / 2;
+            let plan = self.within(middle, DESCENT, f64::INFINITY)?;
+            if !plan.is_some_and(|plan| keep(&mut best, plan)) {
+                fails = middle;
             }
         }
         Ok(best)
     }
 }
 
-fn least(a: Effort, b: Effort) -> Effort {
-    Effort { base: a.base.min(b.base), per_task: a.per_task.min(b.per_task) }
+fn lesser(a: Effort, b: Effort) -> Effort {
+    Effort { base: a.base.min(b.base), per_task: a.per_task.min(b.per_task), states: a.states.min(b.states) }
 }

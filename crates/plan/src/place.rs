@@ -105,7 +105,7 @@ pub fn place_within(buffers: &[Buffer], limit: u64, effort: Effort) -> Placement
     let problem = Problem::new(buffers);
     let goal = Goal::new(&problem, limit);
     let mut packer = Packer::new(&problem);
-    let mut best = greedy::best_of_orders(&mut packer, &goal);
+    let mut best = greedy::best_of_orders(&mut packer, &goal, effort.exact == 0);
     exact::improve(&mut packer, &mut best, &goal, effort.exact);
     squeaky::improve(&mut packer, &mut best, &goal, effort.search);
     problem.placement(&best.offsets, buffers.len())

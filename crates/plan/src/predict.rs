@@ -1,9 +1,8 @@
 //! How long a step takes: its nodes one after another, and one disk beside them that does what was begun in the order it was begun.
 
-use crate::cost::CostModel;
+use crate::cost::{CostModel, Work};
 use plimsoll_graph::op::spill::Transfer;
-use plimsoll_graph::{Graph, NodeId, Types, Value};
-use plimsoll_tensor::TensorType;
+use plimsoll_graph::{Graph, NodeId, Value};
 use std::collections::HashMap;
 
 /// What transfers count in the score.
@@ -40,9 +39,7 @@ pub(crate) fn predict(graph: &Graph, order: impl IntoIterator<Item = NodeId>, co
                 continue;
             }
             None if node.op.runs() => {
-                let of = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *graph.ty(v)).collect() };
-                let (inputs, outputs) = (of(&node.inputs), of(&node.outputs));
-                now += costs.seconds(node.op.name(), &node.op.cost(&Types { inputs: &inputs, outputs: &outputs }));
+                now += costs.seconds(node.op.name(), &Work::of(graph, node));
                 continue;
             }
             None => continue,

@@ -37,7 +37,7 @@ fn plans_under_a_limit_are_packed_tightly() {
                     limit: Some((whole.arena_bytes as f64 * part) as u64),
                     spill,
                     threads: 2,
-                    search: evict::Effort { base: 500_000, per_task: 500 },
+                    search: evict::Effort { base: 500_000, per_task: 500, ..evict::Effort::NORMAL },
                     effort: place::Effort { exact: 15_000_000, search: 20_000 },
                     ..Options::default()
                 };

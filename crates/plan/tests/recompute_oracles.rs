@@ -156,7 +156,7 @@ fn small_problems_are_solved_to_the_optimum() {
         for more in 0..4 {
             let limit = floor + 64 * more;
             let want = exhaustive(&problem, limit);
-            let found = problem.solve(limit, Effort { base: 200_000, per_task: 0 });
+            let found = problem.solve(limit, Effort { base: 200_000, per_task: 0, ..Effort::NORMAL });
             if let Some(run) = &found {
                 assert_eq!(replay(&problem, run, limit), run.seconds, "case {case}");
                 assert!(problem.bound(limit) <= run.seconds * (1.0 + 1e-9), "case {case}");
@@ -239,7 +239,7 @@ fn chains_are_solved_to_the_optimum() {
     let mut missed = Vec::new();
     for slots in [33, 24, 17, 12, 10, 8, 6, 5] {
         let want = chain_optimum(64, slots).map(|runs| (runs + 64) as f64);
-        let found = problem.solve(64 * slots as u64, Effort { base: 30_000_000, per_task: 0 });
+        let found = problem.solve(64 * slots as u64, Effort { base: 30_000_000, per_task: 0, ..Effort::NORMAL });
         let found = found.map(|run| {
             assert_eq!(replay(&problem, &run, 64 * slots as u64), run.seconds);
             run.seconds
@@ -260,7 +260,9 @@ fn the_wall_cannot_keep_640_mib_for_a_tenth_more() {
         let optimum = chain_optimum(24, slots).unwrap() - 24;
         assert_eq!(optimum, again, "{slots} slots");
         assert!(optimum > allowed);
-        let found = chain(24, 1.0, 1.0).solve(64 * slots as u64, Effort { base: 2_000_000, per_task: 0 }).unwrap();
+        let found = chain(24, 1.0, 1.0)
+            .solve(64 * slots as u64, Effort { base: 2_000_000, per_task: 0, ..Effort::NORMAL })
+            .unwrap();
         assert_eq!(found.seconds, (24 + 24 + again) as f64, "{slots} slots");
     }
 }
@@ -296,7 +298,7 @@ fn solved_integer_programs_are_matched() {
         let tasks = tasks.iter().enumerate().map(|(i, t)| Task::new(&t.0, &[i], t.2)).collect();
         let problem = Problem::new(units, tasks, true, false);
         for (limit, want) in solved {
-            let found = problem.solve(64 * limit, Effort { base: 3_000_000, per_task: 0 });
+            let found = problem.solve(64 * limit, Effort { base: 3_000_000, per_task: 0, ..Effort::NORMAL });
             let found = found.map(|run| {
                 assert_eq!(replay(&problem, &run, 64 * limit), run.seconds, "{name} at {limit}");
                 run.seconds

@@ -54,20 +54,21 @@ pub enum Initializer {
 impl Initializer {
     /// Fills `out`, the elements of a weight of this shape.
     pub fn fill(&self, seed: u64, name: &str, shape: &Shape, out: &mut [f32]) {
-        self.fill_part(seed, name, shape, 0, out);
-        if *self == Initializer::Orthogonal {
-            orthogonalize(out, shape);
-        }
+        self.parts(seed, name, shape).fill(0, out);
+    }
+
+    /// Bytes that [`Initializer::parts`] keeps: where no element can be had without the others, all of them.
+    pub fn kept_bytes(&self, shape: &Shape) -> usize {
+        if *self == Initializer::Orthogonal { shape.elements() * size_of::<f32>() } else { 0 }
     }
 
     /// The elements of a weight of this shape, to be had part by part.
     pub fn parts(&self, seed: u64, name: &str, shape: &Shape) -> Parts<'_> {
-        let whole = (*self == Initializer::Orthogonal).then(|| {
-            let mut whole = vec![0.0; shape.elements()];
-            self.fill(seed, name, shape, &mut whole);
-            whole
-        });
-        Parts { initializer: self, seed, name: name.to_owned(), shape: *shape, whole }
+        let mut parts = Parts { initializer: self, seed, name: name.to_owned(), shape: *shape, whole: None };
+        if *self == Initializer::Orthogonal {
+            parts.whole = Some(Orthogonal::new(shape, |start, out| parts.draw(start, out)));
+        }
+        parts
     }
 
     /// Fills `out`, the elements from `start`; those of orthogonal matrices before they are made so.
@@ -114,7 +115,7 @@ pub struct Parts<'a> {
     name: String,
     shape: Shape,
     /// All of them, where one cannot be had without the others.
-    whole: Option<Vec<f32>>,
+    whole: Option<Orthogonal>,
 }
 
 impl Parts<'_> {
@@ -124,10 +125,111 @@ impl Parts<'_> {
     /// When there are not so many.
     pub fn fill(&self, start: usize, out: &mut [f32]) {
         match &self.whole {
-            Some(whole) => out.copy_from_slice(&whole[start..start + out.len()]),
-            None => self.initializer.fill_part(self.seed, &self.name, &self.shape, start, out),
+            Some(whole) => out.iter_mut().enumerate().for_each(|(i, v)| *v = whole.get(start + i)),
+            None => self.draw(start, out),
         }
     }
+
+    fn draw(&self, start: usize, out: &mut [f32]) {
+        self.initializer.fill_part(self.seed, &self.name, &self.shape, start, out);
+    }
+}
+
+/// A matrix `[all but the last axis, last axis]` whose rows or columns, whichever are fewer, are orthogonal and of length 1.
+struct Orthogonal {
+    /// One after another.
+    vectors: Vec<f32>,
+    length: usize,
+    columns: usize,
+    /// Whether the vectors are the rows.
+    rows: bool,
+}
+
+/// How many vectors are made orthogonal to an earlier one while that is at hand.
+const AT_ONCE: usize = 8;
+
+impl Orthogonal {
+    /// From a matrix whose elements from some number on are drawn by `draw`, by Gram and Schmidt's method in the form that subtracts one
+    /// direction at a time.
+    fn new(shape: &Shape, draw: impl Fn(usize, &mut [f32])) -> Orthogonal {
+        let columns = shape.dims().last().copied().unwrap_or(1).max(1);
+        let rows = shape.elements() / columns;
+        let mut of = Orthogonal {
+            vectors: vec![0.0; shape.elements()],
+            length: rows.max(columns).max(1),
+            columns,
+            rows: rows <= columns,
+        };
+        let mut block = [0.0; 1024];
+        for start in (0..shape.elements()).step_by(block.len()) {
+            let block = &mut block[..(shape.elements() - start).min(1024)];
+            draw(start, block);
+            for (i, &value) in block.iter().enumerate() {
+                let at = of.at(start + i);
+                of.vectors[at] = value;
+            }
+        }
+        let stride = AT_ONCE * of.length;
+        for from in (0..of.vectors.len()).step_by(stride) {
+            let (done, rest) = of.vectors.split_at_mut(from);
+            let n = stride.min(rest.len());
+            make_orthogonal(&mut rest[..n], done, of.length);
+        }
+        of
+    }
+
+    /// Where the element of a number is.
+    fn at(&self, element: usize) -> usize {
+        let (row, column) = (element / self.columns, element % self.columns);
+        if self.rows { row * self.length + column } else { column * self.length + row }
+    }
+
+    fn get(&self, element: usize) -> f32 {
+        self.vectors[self.at(element)]
+    }
+}
+
+/// Makes each vector of a group orthogonal to all that are done and to those before it, and of length 1.
+fn make_orthogonal(group: &mut [f32], done: &[f32], length: usize) {
+    let before: Vec<f64> = group.chunks(length).map(|v| dot(v, v)).collect();
+    for unit in done.chunks(length) {
+        group.chunks_mut(length).for_each(|v| subtract(v, unit));
+    }
+    for (i, squared) in before.into_iter().enumerate() {
+        let (earlier, rest) = group.split_at_mut(i * length);
+        let vector = &mut rest[..length];
+        earlier.chunks(length).for_each(|unit| subtract(vector, unit));
+        // What is left of a vector that lost most of its length is inexact: once more is enough (Kahan and Parlett).
+        if dot(vector, vector) < 0.5 * squared {
+            done.chunks(length).chain(earlier.chunks(length)).for_each(|unit| subtract(vector, unit));
+        }
+        let norm = dot(vector, vector).sqrt().max(f64::MIN_POSITIVE);
+        vector.iter_mut().for_each(|x| *x = (f64::from(*x) / norm) as f32);
+    }
+}
+
+/// Takes from a vector what it has of a direction.
+fn subtract(vector: &mut [f32], unit: &[f32]) {
+    let part = dot(vector, unit) as f32;
+    vector.iter_mut().zip(unit).for_each(|(x, u)| *x -= part * u);
+}
+
+/// The sum of products, in a fixed order: sums of sixteen, so that they can be added side by side.
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    const LANES: usize = 16;
+    let mut sums = [0.0f32; LANES];
+    let mut total = 0.0;
+    // Single precision within stretches that are short enough for it.
+    for (a, b) in a.chunks(64 * LANES).zip(b.chunks(64 * LANES)) {
+        let (a, b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+        total += a.remainder().iter().zip(b.remainder()).map(|(x, y)| f64::from(x * y)).sum::<f64>();
+        for (x, y) in a.zip(b) {
+            (0..LANES).for_each(|l| sums[l] += x[l] * y[l]);
+        }
+        total += sums.iter().map(|&s| f64::from(s)).sum::<f64>();
+        sums = [0.0; LANES];
+    }
+    total
 }
 
 /// Copies elements of a tensor from `start`, as numbers; what is beyond its end stays as it is.
@@ -155,35 +257,28 @@ fn fans(shape: &Shape) -> (f64, f64) {
     }
 }
 
-/// Gram-Schmidt, twice for accuracy, over the shorter side of the matrix `[all but the last axis, last axis]`.
-fn orthogonalize(out: &mut [f32], shape: &Shape) {
-    let columns = shape.dims().last().copied().unwrap_or(1).max(1);
-    let rows = out.len() / columns;
-    let (count, length) = (rows.min(columns), rows.max(columns));
-    // Vector v, element e.
-    let at = |v: usize, e: usize| if rows <= columns { v * columns + e } else { e * columns + v };
-    let mut vectors: Vec<Vec<f64>> = (0..count).map(|v| (0..length).map(|e| out[at(v, e)] as f64).collect()).collect();
-    for v in 0..count {
-        for _ in 0..2 {
-            for u in 0..v {
-                let dot: f64 = (0..length).map(|e| vectors[v][e] * vectors[u][e]).sum();
-                for e in 0..length {
-                    let part = dot * vectors[u][e];
-                    vectors[v][e] -= part;
-                }
-            }
-        }
-        let norm = vectors[v].iter().map(|x| x * x).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
-        vectors[v].iter_mut().for_each(|x| *x /= norm);
-    }
-    for v in 0..count {
-        (0..length).for_each(|e| out[at(v, e)] = vectors[v][e] as f32);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn orthogonal_matrices_are() {
+        for dims in [&[48, 192][..], &[192, 48], &[64, 64], &[3, 3, 5, 7], &[1, 9], &[2100, 3]] {
+            let shape = Shape::new(dims);
+            let mut q = vec![f32::NAN; shape.elements()];
+            Initializer::Orthogonal.fill(7, "w", &shape, &mut q);
+            let columns = *dims.last().unwrap();
+            let rows = q.len() / columns;
+            let (count, length) = (rows.min(columns), rows.max(columns));
+            let element =
+                |v: usize, e: usize| f64::from(q[if rows <= columns { v * columns + e } else { e * columns + v }]);
+            for (u, v) in (0..count).flat_map(|u| (0..=u).map(move |v| (u, v))) {
+                let product: f64 = (0..length).map(|e| element(u, e) * element(v, e)).sum();
+                let want = f64::from(u8::from(u == v));
+                assert!((product - want).abs() < 2e-6, "{dims:?}: vectors {u} and {v} have the product {product}");
+            }
+        }
+    }
 
     #[test]
     fn parts_are_the_whole() {

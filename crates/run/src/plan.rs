@@ -6,7 +6,8 @@ use crate::{PLAN, RunError, SWEEP, TIMES};
 use plimsoll::trace::Role;
 use plimsoll::trainer::{Profile, SweepPoint, Trainer};
 use plimsoll_graph::op::spill::Transfer;
-use plimsoll_graph::{Node, Types, Value};
+use plimsoll_graph::{Node, Value};
+use plimsoll_plan::cost::Work;
 use plimsoll_plan::lifetime::Kind;
 use plimsoll_plan::{CostModel, Plan};
 use plimsoll_tensor::TensorType;
@@ -352,9 +353,7 @@ impl<'a> PlanSource<'a> {
         if !node.op.runs() {
             return 0.0;
         }
-        let types = |values: &[Value]| values.iter().map(|&v| *self.plan.graph.ty(v)).collect::<Vec<TensorType>>();
-        let (inputs, outputs) = (types(&node.inputs), types(&node.outputs));
-        costs.seconds(node.op.name(), &node.op.cost(&Types { inputs: &inputs, outputs: &outputs }))
+        costs.seconds(node.op.name(), &Work::of(&self.plan.graph, node))
     }
 
     fn buffers(&self) -> impl Iterator<Item = BufferLine> {

@@ -85,7 +85,8 @@ impl Dataset {
             }
             let Some((len, _)) = len else { return Err(Error::pipeline("from_arrays", "there are no arrays")) };
             let spec = Arc::new(Spec::new(components)?);
-            Ok(Dataset::new(Arrays { spec, len, arrays: Arc::new(arrays) }))
+            let largest = arrays.iter().map(Array::largest).sum();
+            Ok(Dataset::new(Arrays { spec, len, largest, arrays: Arc::new(arrays) }))
         })())
     }
 
@@ -125,11 +126,29 @@ impl Array {
             Array::Strings(strings) => Some((strings.len() as u64, Component::new(name, Kind::Bytes, &[]))),
         }
     }
+
+    /// The bytes of the largest row.
+    fn largest(&self) -> u64 {
+        let row = |ty: &TensorType| ty.bytes() / ty.dims()[0].max(1);
+        let longest = match self {
+            Array::Numbers(tensor) => row(tensor.ty()),
+            Array::Shared(ty, _) => row(ty),
+            Array::Strings(strings) => string_bytes(strings.iter().map(Vec::len).max().unwrap_or(0)),
+        };
+        longest as u64
+    }
+}
+
+/// What a string of so many bytes takes in a column: itself in whole words, and where it ends.
+pub(super) fn string_bytes(len: usize) -> usize {
+    len.next_multiple_of(8) + 8
 }
 
 struct Arrays {
     spec: Arc<Spec>,
     len: u64,
+    /// The bytes of the largest element.
+    largest: u64,
     arrays: Arc<Vec<Array>>,
 }
 
@@ -153,6 +172,10 @@ impl Node for Arrays {
     fn lookup(&self, _open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
         let shapes = self.spec.components().iter().map(|c| c.shape().unwrap_or(Shape::scalar())).collect();
         Ok(Some(Arc::new(ArraysLookup { len: self.len, arrays: self.arrays.clone(), shapes })))
+    }
+
+    fn largest(&self) -> Option<u64> {
+        Some(self.largest)
     }
 
     fn stage(&self, _open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {

@@ -1,9 +1,8 @@
 //! Bytes of a file from front to back, compressed or not, in a counted buffer.
 
 use super::files::{Files, Readable};
-use crate::builder::Builder;
 use crate::dataset::Node;
-use crate::flow::{Flow, Open, Stage};
+use crate::flow::{Flow, InTurn, Open, Stage};
 use crate::memory::Counted;
 use crate::{Cardinality, Error, Spec};
 use plimsoll_budget::Reservation;
@@ -157,6 +156,12 @@ pub(crate) trait Format: Send + Sync {
     /// The elements of one file.
     fn open(&self, path: &Path, open: &Open) -> Result<Box<dyn Stage>, Error>;
 
+    /// What reading the files takes besides the elements; `None` where only reading tells.
+    fn least_bytes(&self, files: &Files) -> Option<u64> {
+        let _ = files;
+        None
+    }
+
     /// How many elements all files have together, where that is known.
     fn rows(&self) -> Option<u64> {
         None
@@ -187,54 +192,18 @@ impl<F: Format + 'static> Node for Sequence<F> {
     }
 
     fn own_bytes(&self) -> Option<u64> {
-        // How long lines, records and pages are only reading tells.
-        None
+        // How long lines and records are only reading tells.
+        self.largest()?.checked_mul(3)?.checked_add(8)?.checked_add(self.format.least_bytes(&self.files)?)
     }
 
     fn stage(&self, open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
-        let (files, format) = (self.files.clone(), self.format.clone());
-        Ok(Box::new(SequenceStage { files, format, open: open.clone(), next: 0, flow: None }))
-    }
-}
-
-struct SequenceStage<F> {
-    files: Files,
-    format: Arc<F>,
-    open: Open,
-    next: usize,
-    flow: Option<Flow>,
-}
-
-impl<F: Format> SequenceStage<F> {
-    fn flow(&mut self) -> Result<Option<&mut Flow>, Error> {
-        if self.flow.is_none() {
-            let Some(path) = self.files.paths().get(self.next) else { return Ok(None) };
-            self.next += 1;
-            let stage = self.format.open(path, &self.open)?;
-            self.flow = Some(Flow::new(stage, self.format.spec().clone(), &self.open, "decode"));
-        }
-        Ok(self.flow.as_mut())
-    }
-}
-
-impl<F: Format> Stage for SequenceStage<F> {
-    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
-        let Some(flow) = self.flow()? else { return Ok(false) };
-        if !flow.fill(out, want)? {
-            self.flow = None;
-        }
-        Ok(true)
-    }
-
-    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
-        let mut skipped = 0;
-        while skipped < n {
-            let Some(flow) = self.flow()? else { break };
-            skipped += flow.skip(n - skipped)?;
-            if skipped < n {
-                self.flow = None;
-            }
-        }
-        Ok(Some(skipped))
+        let (files, format, open) = (self.files.clone(), self.format.clone(), open.clone());
+        let mut next = 0;
+        Ok(Box::new(InTurn::new(move |_| {
+            let path = files.paths().get(next)?;
+            next += 1;
+            let flow = |stage| Flow::new(stage, format.spec().clone(), &open, "decode");
+            Some(format.open(path, &open).map(flow))
+        })))
     }
 }

@@ -66,7 +66,12 @@ impl<B: Batches> Stage for Table<B> {
         let at_hand = self.batch.take().filter(|(batch, used)| *used < batch.num_rows());
         let at_hand = match at_hand {
             Some(at_hand) => Some(at_hand),
-            None => self.batches.next(want, self.row)?.map(|batch| (batch, 0)),
+            None => {
+                let next = self.batches.next(want, self.row);
+                // An error stands for a row.
+                self.row += next.is_err() as u64;
+                next?.map(|batch| (batch, 0))
+            }
         };
         let Some((batch, used)) = at_hand else { return Ok(false) };
         let rows = used..batch.num_rows().min(used + want);

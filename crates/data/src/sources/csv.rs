@@ -10,6 +10,7 @@ use crate::{Component, Dataset, Error, Kind, Place, Spec};
 use csv_core::ReadRecordResult;
 use plimsoll_budget::Budget;
 use plimsoll_tensor::{DType, Element as Number, F8E4M3, F8E5M2, Shape};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -127,6 +128,9 @@ impl Dataset {
     }
 }
 
+/// The most columns of a file: what has more is no table of rows.
+const MOST_COLUMNS: usize = 1 << 16;
+
 struct Table {
     csv: Csv,
     spec: Arc<Spec>,
@@ -156,8 +160,14 @@ impl Table {
         if names.is_empty() {
             return Err(Error::in_file(path, "is empty, so that its columns are unknown"));
         }
+        if names.len() > MOST_COLUMNS {
+            let message = format!("has {} columns; at most {MOST_COLUMNS} are supported", names.len());
+            return Err(Error::in_file(path, message));
+        }
+        // Of two columns of one name the first is meant.
+        let places: HashMap<&str, usize> = names.iter().enumerate().rev().map(|(i, n)| (n.as_str(), i)).collect();
         let index = |name: &str| {
-            names.iter().position(|n| n == name).ok_or_else(|| {
+            places.get(name).copied().ok_or_else(|| {
                 let message = format!("has no column '{name}'; there are {}", names.join(", "));
                 Error::in_file(path, message)
             })

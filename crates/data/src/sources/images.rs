@@ -112,7 +112,8 @@ impl Dataset {
 /// The bytes of a file, counted.
 fn read(path: &Path, out: &Writer<'_, '_>) -> Result<(Vec<u8>, Reservation), Error> {
     let file = Readable::open(path)?;
-    let held = out.reserve(file.len)?;
+    // A decoder may have a copy of its own.
+    let held = out.reserve(file.len.saturating_mul(2))?;
     let mut bytes = vec![0; file.len as usize];
     file.read(0, &mut bytes)?;
     Ok((bytes, held))
@@ -135,6 +136,16 @@ fn images_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(found)
 }
 
+/// What a decoder may take before the size of the picture is known, besides a few times the file.
+const OPENING: u64 = 256 << 10;
+
+/// What resizing a picture takes: between its two passes it has its old width, its new height and floats.
+fn resizing_bytes(width: u32, new_height: u32, new_width: u32, channels: u32) -> u64 {
+    let between = (width as u64).saturating_mul(new_height as u64).saturating_mul(4 * size_of::<f32>() as u64);
+    let result = (new_width as u64).saturating_mul(new_height as u64).saturating_mul(channels as u64);
+    between.saturating_add(result)
+}
+
 /// Appends an encoded image as the component `image`.
 fn decode(path: &Path, bytes: &[u8], images: &Images, out: &mut Writer<'_, '_>) -> Result<(), Error> {
     let bad = |message: String| Error::in_file(path, message);
@@ -143,29 +154,41 @@ fn decode(path: &Path, bytes: &[u8], images: &Images, out: &mut Writer<'_, '_>) 
     if !matches!(reader.format(), Some(ImageFormat::Jpeg | ImageFormat::Png)) {
         return Err(bad("is neither JPEG nor PNG".into()));
     }
+    // Before its size is known a decoder may take this much: profiles and texts can be packed like anything else.
+    let opening = (bytes.len() as u64).saturating_mul(4).saturating_add(OPENING);
+    let opened = out.reserve(opening)?;
     let mut limits = image::Limits::default();
-    limits.max_alloc = Some(images.most_pixels.saturating_mul(8));
+    limits.max_alloc = Some(opening);
     reader.limits(limits);
-    let decoder = reader.into_decoder().map_err(|e| failed(&e))?;
+    let mut decoder = caught(|| reader.into_decoder())
+        .ok_or_else(|| bad("is broken in a way that its decoder does not expect".into()))?
+        .map_err(|e| failed(&e))?;
     let (width, height) = decoder.dimensions();
     let pixels = width as u64 * height as u64;
     if pixels == 0 || pixels > images.most_pixels {
         return Err(bad(format!("claims {width} x {height} pixels; at most {} are allowed", images.most_pixels)));
     }
     // What the picture claims is reserved before anything of its size is allocated: the decoded picture, its conversion and what
-    // a decoder keeps beside it.
-    let _held = out.reserve(decoder.total_bytes().saturating_add(pixels * (images.channels as u64 + 4)))?;
+    // a decoder keeps beside it (coefficients of 2 bytes, where it comes in several passes).
+    let decoding = decoder.total_bytes().saturating_add(pixels * (images.channels as u64 + 6));
+    let resized = images.size.filter(|(h, w)| (*w, *h) != (width, height));
+    let resizing = resized.map_or(0, |(h, w)| resizing_bytes(width, h, w, images.channels));
+    let _held = out.reserve(decoding.saturating_add(resizing))?;
+    let mut limits = image::Limits::default();
+    limits.max_alloc = Some(decoding.saturating_add(opening));
+    decoder.set_limits(limits).map_err(|e| failed(&e))?;
     let picture = caught(|| DynamicImage::from_decoder(decoder))
         .ok_or_else(|| bad("is broken in a way that its decoder does not expect".into()))?
         .map_err(|e| failed(&e))?;
+    drop(opened);
     let picture = match images.channels {
         1 => DynamicImage::ImageLuma8(picture.into_luma8()),
         3 => DynamicImage::ImageRgb8(picture.into_rgb8()),
         n => return Err(Error::pipeline("images", format!("{n} channels were asked for; 1 or 3 can be had"))),
     };
-    let picture = match images.size {
-        Some((h, w)) if (w, h) != (width, height) => picture.resize_exact(w, h, FilterType::Triangle),
-        _ => picture,
+    let picture = match resized {
+        Some((h, w)) => picture.resize_exact(w, h, FilterType::Triangle),
+        None => picture,
     };
     let shape = [picture.height() as usize, picture.width() as usize, images.channels as usize];
     out.set("image", &shape, picture.as_bytes())

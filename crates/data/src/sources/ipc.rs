@@ -13,7 +13,7 @@ use arrow_ipc::{Block, root_as_footer, root_as_message};
 use arrow_schema::SchemaRef;
 use plimsoll_budget::{Bytes, Reservation};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 impl Dataset {
     /// The rows of Arrow IPC files, one component for each column, one file after another; `columns` chooses some of them.
@@ -37,7 +37,7 @@ impl Dataset {
                 }
             }
             let spec = spec.ok_or_else(|| Error::pipeline("arrow", "there are no files"))?;
-            Ok(Dataset::new(Sequence { files, format: Arc::new(Arrow { spec, columns }) }))
+            Ok(Dataset::new(Sequence { files, format: Arc::new(Arrow { spec, columns, least: OnceLock::new() }) }))
         })())
     }
 }
@@ -45,6 +45,8 @@ impl Dataset {
 struct Arrow {
     spec: Arc<Spec>,
     columns: Option<Vec<String>>,
+    /// What reading takes, once it has been asked for: a look at the header of every record batch.
+    least: OnceLock<Option<u64>>,
 }
 
 impl Format for Arrow {
@@ -54,6 +56,11 @@ impl Format for Arrow {
 
     fn spec(&self) -> &Arc<Spec> {
         &self.spec
+    }
+
+    fn least_bytes(&self, files: &Files) -> Option<u64> {
+        let of_file = |path| File::open(path, self.columns.as_deref()).and_then(|file| file.least_bytes()).ok();
+        *self.least.get_or_init(|| files.paths().iter().map(|path| of_file(path)).try_fold(0, |a, b| Some(b?.max(a))))
     }
 
     fn open(&self, path: &Path, open: &Open) -> Result<Box<dyn Stage>, Error> {
@@ -106,26 +113,54 @@ impl File {
         Ok(File { readable, decoder, spec, blocks: record, dictionaries })
     }
 
+    /// What the record batches and dictionaries take, the largest of the former and all of the latter.
+    fn least_bytes(&self) -> Result<u64, Error> {
+        let bytes = |block: &Block| {
+            let (offset, meta, length) = self.extent(block, 0)?;
+            let mut header = vec![0; meta];
+            self.readable.read(offset, &mut header)?;
+            let claimed = |at: usize| {
+                let mut word = [0; 8];
+                self.readable.read(offset + (meta + at) as u64, &mut word).ok()?;
+                Some(word)
+            };
+            Ok(length as u64 + unpacked(&header, length - meta, claimed).ok_or_else(|| self.broken(0))?)
+        };
+        let all = |blocks: &[Block]| blocks.iter().map(bytes).collect::<Result<Vec<u64>, Error>>();
+        let largest = all(&self.blocks)?.into_iter().max().unwrap_or(0);
+        Ok(all(&self.dictionaries)?.into_iter().fold(largest, u64::saturating_add))
+    }
+
+    fn broken(&self, row: u64) -> Error {
+        Error::data(Place::Row(self.readable.path.clone(), row), "the header of a record batch is broken")
+    }
+
+    /// Where a block lies in the file: its offset, the bytes of its header, and those of header and body.
+    fn extent(&self, block: &Block, row: u64) -> Result<(u64, usize, usize), Error> {
+        let (offset, meta, body) = (block.offset(), block.metaDataLength() as i64, block.bodyLength());
+        let length = meta.checked_add(body).filter(|_| offset >= 0 && meta > 0 && body >= 0);
+        let fits = |n: &i64| offset.checked_add(*n).is_some_and(|end| end as u64 <= self.readable.len);
+        let length = length.filter(fits).ok_or_else(|| {
+            let message =
+                format!("a block claims {meta} and {body} bytes at {offset}, but the file has {}", self.readable.len);
+            Error::data(Place::Row(self.readable.path.clone(), row), message)
+        })?;
+        Ok((offset as u64, meta as usize, length as usize))
+    }
+
     /// Reads a block; what it takes, unpacked too, stays reserved as long as the reservation.
     fn read(&self, block: &Block, open: &Open, row: u64) -> Result<(Buffer, Reservation), Error> {
-        let path = &self.readable.path;
-        let (offset, meta, body) = (block.offset(), block.metaDataLength() as i64, block.bodyLength());
-        let claimed =
-            || format!("a block claims {meta} and {body} bytes at {offset}, but the file has {}", self.readable.len);
-        let length = meta.checked_add(body).filter(|_| offset >= 0 && meta > 0 && body >= 0);
-        let fits = length.and_then(|n| offset.checked_add(n)).is_some_and(|end| end as u64 <= self.readable.len);
-        let Some(length) = length.filter(|_| fits) else {
-            return Err(Error::data(Place::Row(path.clone(), row), claimed()));
-        };
+        let (offset, meta, length) = self.extent(block, row)?;
         let mut held = open.account.reserve(Bytes(length as u64))?;
-        let mut bytes = vec![0; length as usize];
-        self.readable.read(offset as u64, &mut bytes)?;
-        let unpacked = unpacked(&bytes, meta as usize)
-            .ok_or_else(|| Error::data(Place::Row(path.clone(), row), "the header of a record batch is broken"))?;
+        let mut bytes = vec![0; length];
+        self.readable.read(offset, &mut bytes)?;
+        let claimed = |at: usize| bytes[meta..].get(at..)?.first_chunk::<8>().copied();
+        let unpacked = unpacked(&bytes[..meta], length - meta, claimed).ok_or_else(|| self.broken(row))?;
         held.grow(Bytes(unpacked))?;
         // Without a limit there is still one to what anybody means to have unpacked at a time.
         if unpacked > 1 << 36 {
-            return Err(Error::data(Place::Row(path.clone(), row), format!("claims to unpack to {}", Bytes(unpacked))));
+            let message = format!("claims to unpack to {}", Bytes(unpacked));
+            return Err(Error::data(Place::Row(self.readable.path.clone(), row), message));
         }
         Ok((Buffer::from_vec(bytes), held))
     }
@@ -134,27 +169,25 @@ impl File {
 #[allow(non_camel_case_types)]
 type flatbuffers_blocks<'a> = flatbuffers::Vector<'a, Block>;
 
-/// What the compressed buffers of a block claim to unpack to: the first 8 bytes of each say it. `None` when the block is not one, or
-/// its buffers do not lie in it.
-fn unpacked(block: &[u8], meta: usize) -> Option<u64> {
+/// What the compressed buffers of a block claim to unpack to: the first 8 bytes of each say it, which `claimed` gives. `None` when
+/// the header is not one, or the buffers do not lie in the `body` bytes behind it.
+fn unpacked(header: &[u8], body: usize, claimed: impl Fn(usize) -> Option<[u8; 8]>) -> Option<u64> {
     // The message begins behind a mark and its length, or (in old files) behind its length.
-    let start = if block.starts_with(&[0xff; 4]) { 8 } else { 4 };
-    let message = root_as_message(block.get(start..meta)?).ok()?;
+    let start = if header.starts_with(&[0xff; 4]) { 8 } else { 4 };
+    let message = root_as_message(header.get(start..)?).ok()?;
     let batch = message.header_as_record_batch().or_else(|| message.header_as_dictionary_batch()?.data())?;
-    let body = &block[meta..];
     let mut sum = 0u64;
     for buffer in batch.buffers()? {
         let at = usize::try_from(buffer.offset()).ok()?;
         let length = usize::try_from(buffer.length()).ok()?;
-        if at.checked_add(length)? > body.len() {
+        if at.checked_add(length)? > body {
             return None;
         }
         if length == 0 || batch.compression().is_none() {
             continue;
         }
-        let claimed = i64::from_le_bytes(body.get(at..at.checked_add(8)?)?.try_into().ok()?);
         // -1 says that the buffer is not compressed.
-        sum = sum.checked_add(u64::try_from(claimed.max(0)).ok()?)?;
+        sum = sum.checked_add(u64::try_from(i64::from_le_bytes(claimed(at)?).max(0)).ok()?)?;
     }
     Some(sum)
 }

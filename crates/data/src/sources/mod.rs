@@ -16,9 +16,12 @@ mod ipc;
 mod iterator;
 mod lines;
 mod npy;
+mod npy_header;
 mod numbers;
 #[cfg(feature = "parquet")]
 mod parquet;
+#[cfg(feature = "parquet")]
+mod parquet_pages;
 mod rows;
 #[cfg(feature = "parquet")]
 mod table;

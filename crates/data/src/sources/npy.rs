@@ -1,16 +1,15 @@
 //! `.npy` and `.npz` files.
 
 use super::files::{Files, Readable};
-use super::numbers::{Encoding, Raw};
+use super::npy_header::{Header, LONGEST};
+use super::numbers::Encoding;
 use super::rows::{Segment, Series, append, dataset};
 use crate::builder::Builder;
 use crate::dataset::Node;
 use crate::flow::{Open, Stage};
-use crate::guard::{brief, caught};
 use crate::memory::Counted;
 use crate::{Cardinality, Component, Dataset, Error, Place, Spec};
-use npyz::{DType, Endianness, NpyHeader, Order, TypeChar};
-use plimsoll_tensor::{MAX_RANK, Shape};
+use plimsoll_tensor::Shape;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -94,99 +93,28 @@ struct Array {
     start: u64,
 }
 
-/// No header is longer: `numpy` itself writes less than 64 KiB for arrays without named fields.
-const HEADER: usize = 64 << 10;
-
 impl Array {
     /// Reads the header of an array that lies in `len` bytes from `start` on.
     fn read(file: &Readable, start: u64, len: u64) -> Result<Array, Error> {
-        let mut head = [0; HEADER];
-        let n = file.read_some(start, &mut head[..HEADER.min(usize::try_from(len).unwrap_or(HEADER))])?;
+        let mut head = [0; LONGEST];
+        let n = file.read_some(start, &mut head[..LONGEST.min(usize::try_from(len).unwrap_or(LONGEST))])?;
         let at = |message: String| Error::at_offset(&file.path, start, message);
-        let (header, bytes) = parse(&head[..n]).map_err(at)?;
-        let (encoding, rows, dims) = layout(&header).map_err(at)?;
+        let header = Header::read(&head[..n]).map_err(at)?;
+        let (encoding, (rows, dims)) = (header.encoding, header.rows().map_err(at)?);
         let needed = Series::row_bytes(encoding, &dims).and_then(|n| n.checked_mul(rows));
-        let present = len.saturating_sub(bytes as u64);
+        let present = len.saturating_sub(header.bytes as u64);
         match needed {
-            Some(needed) if needed <= present => Ok(Array { encoding, rows, dims, start: start + bytes as u64 }),
+            Some(needed) if needed <= present => Ok(Array { encoding, rows, dims, start: start + header.bytes as u64 }),
             _ => {
                 let needed = needed.map_or("more bytes than there are numbers for".into(), |n| format!("{n} bytes"));
                 let message = format!(
-                    "the header says shape {:?} of {}, which takes {needed}, but {present} follow it",
-                    header.shape(),
-                    header.dtype().descr()
+                    "the header says shape {:?} of '{}', which takes {needed}, but {present} follow it",
+                    header.shape, header.descr
                 );
                 Err(at(message))
             }
         }
     }
-}
-
-/// Reads a header, and says how many bytes it has.
-fn parse(head: &[u8]) -> Result<(NpyHeader, usize), String> {
-    let short = || format!("the file ends inside the header, after {} bytes", head.len());
-    if !head.starts_with(b"\x93NUMPY") {
-        let found = String::from_utf8_lossy(&head[..head.len().min(6)]).into_owned();
-        return Err(format!("expected the magic bytes of a .npy file, found {found:?}"));
-    }
-    // The length is looked at before the header's reader believes it.
-    let length = match head.get(6).ok_or_else(short)? {
-        1 => head.get(8..10).map(|b| u16::from_le_bytes([b[0], b[1]]) as usize + 10),
-        2 | 3 => head.get(8..12).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize + 12),
-        version => return Err(format!("version {version} of the format; 1 to 3 are known")),
-    };
-    let length = length.ok_or_else(short)?;
-    if length > HEADER {
-        return Err(format!("the header claims {length} bytes; no real one has more than {HEADER}"));
-    }
-    let text = head.get(..length).ok_or_else(short)?;
-    let header = caught(|| NpyHeader::from_reader(text))
-        .ok_or("the header cannot be parsed")?
-        .map_err(|error| format!("the header cannot be parsed: {}", brief(&error)))?;
-    Ok((header, length))
-}
-
-fn layout(header: &NpyHeader) -> Result<(Encoding, u64, Vec<usize>), String> {
-    let DType::Plain(ty) = header.dtype() else {
-        return Err(format!(
-            "arrays of {} are not supported; only plain numbers and strings are",
-            header.dtype().descr()
-        ));
-    };
-    let size = ty.size_field();
-    let raw = match (ty.type_char(), size) {
-        (TypeChar::Float, 2) => Raw::F16,
-        (TypeChar::Float, 4) => Raw::F32,
-        (TypeChar::Float, 8) => Raw::F64,
-        (TypeChar::Int, 1) => Raw::I8,
-        (TypeChar::Int, 2) => Raw::I16,
-        (TypeChar::Int, 4) => Raw::I32,
-        (TypeChar::Int, 8) => Raw::I64,
-        (TypeChar::Uint, 1) => Raw::U8,
-        (TypeChar::Uint, 2) => Raw::U16,
-        (TypeChar::Uint, 4) => Raw::U32,
-        (TypeChar::Uint, 8) => Raw::U64,
-        (TypeChar::Bool, _) => Raw::Bool,
-        (TypeChar::ByteStr, n @ 0..=0xffff_ffff) => Raw::Fixed(n as usize),
-        (TypeChar::UnicodeStr, n @ 0..=0xffff_ffff) => Raw::Wide(n as usize),
-        (TypeChar::Object, _) => {
-            return Err("arrays of Python objects are programs in disguise and never loaded".into());
-        }
-        _ => return Err(format!("type {ty} is not supported")),
-    };
-    let encoding = Encoding { raw, big_endian: ty.endianness() == Endianness::Big };
-    let dims: Vec<usize> =
-        header.shape().iter().map(|d| usize::try_from(*d)).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
-    let Some((rows, rest)) = dims.split_first() else {
-        return Err("holds a scalar; the first axis must count the rows".into());
-    };
-    if header.order() == Order::Fortran && !rest.is_empty() && dims.iter().filter(|d| **d > 1).count() > 1 {
-        return Err("is in Fortran order, so that its rows are scattered; save np.ascontiguousarray(x)".into());
-    }
-    if dims.len() > MAX_RANK {
-        return Err(format!("has {} axes; at most {MAX_RANK} are supported", dims.len()));
-    }
-    Ok((encoding, *rows as u64, rest.to_vec()))
 }
 
 fn npz(path: &Path) -> Result<Dataset, Error> {
@@ -235,21 +163,21 @@ fn compressed(
     for (index, name, _, size) in members {
         let at = |message: String| Error::in_file(path, format!("array '{name}': {message}"));
         let mut member = archive.by_index(index).map_err(|e| at(e.to_string()))?;
-        let mut head = vec![0; HEADER];
+        let mut head = vec![0; LONGEST];
         let mut n = 0;
-        while n < HEADER {
+        while n < LONGEST {
             match member.read(&mut head[n..]).map_err(|e| at(e.to_string()))? {
                 0 => break,
                 more => n += more,
             }
         }
-        let (header, start) = parse(&head[..n]).map_err(at)?;
-        let (encoding, rows, dims) = layout(&header).map_err(at)?;
+        let header = Header::read(&head[..n]).map_err(at)?;
+        let (encoding, start, (rows, dims)) = (header.encoding, header.bytes, header.rows().map_err(at)?);
         let needed = Series::row_bytes(encoding, &dims)
             .and_then(|n| n.checked_mul(rows))
             .and_then(|n| n.checked_add(start as u64));
         if needed.is_none_or(|needed| needed > size) {
-            return Err(at(format!("the header says shape {:?}, but the archive says {size} bytes", header.shape())));
+            return Err(at(format!("the header says shape {:?}, but the archive says {size} bytes", header.shape)));
         }
         if let Some((first, other)) = &len
             && *first != rows
@@ -296,13 +224,18 @@ impl Node for Compressed {
         false
     }
 
+    fn largest(&self) -> Option<u64> {
+        self.columns.iter().map(|c| c.encoding.largest(&Shape::new(&c.dims))).sum()
+    }
+
     fn own_bytes(&self) -> Option<u64> {
-        (self.spec.bytes()? as u64).checked_mul(4)?.checked_add((48 << 10) * self.columns.len() as u64)
+        let raw = self.columns.iter().map(|c| c.encoding.raw_bytes(&Shape::new(&c.dims))).max()?;
+        self.largest()?.checked_mul(3)?.checked_add(raw)?.checked_add(UNPACKER * self.columns.len() as u64)
     }
 
     fn stage(&self, open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
-        // Every array is unpacked at its own pace, each through a handle and a decompressor of its own (about 48 KiB).
-        let held = open.account.reserve(((48 << 10) * self.columns.len() as u64).into())?;
+        // Every array is unpacked at its own pace, each through a handle and a decompressor of its own.
+        let held = open.account.reserve((UNPACKER * self.columns.len() as u64).into())?;
         let mut streams = Vec::new();
         for column in self.columns.iter() {
             streams.push(self.unpack(column)?);
@@ -311,6 +244,9 @@ impl Node for Compressed {
         Ok(Box::new(CompressedStage { path, columns, streams, rows: self.rows, next: 0, _held: held }))
     }
 }
+
+/// What unpacking an array takes: a buffer of 32 KiB of the file, the last 32 KiB that came out, and tables.
+const UNPACKER: u64 = 96 << 10;
 
 /// A decompressor over the bytes of one member, and the checksum of what came out of it.
 struct Unpacker {

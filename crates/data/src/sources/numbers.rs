@@ -1,7 +1,8 @@
 //! Numbers as files hold them: other widths, other byte orders, fixed-width strings.
 
+use super::arrays::string_bytes;
 use crate::{Error, Kind};
-use plimsoll_tensor::DType;
+use plimsoll_tensor::{DType, Shape};
 
 /// How a file stores a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,31 @@ impl Encoding {
             Raw::F64 | Raw::I64 | Raw::U64 => 8,
             Raw::Fixed(n) => n,
             Raw::Wide(n) => n.saturating_mul(4),
+        }
+    }
+
+    /// The most bytes that a row takes in memory; `None` when they cannot be counted.
+    pub(crate) fn largest(self, shape: &Shape) -> Option<u64> {
+        let value = match self.kind() {
+            Kind::Number(dtype) => dtype.size(),
+            Kind::Bytes => string_bytes(self.size()),
+        };
+        (shape.elements() as u64).checked_mul(value as u64)
+    }
+
+    /// What it takes to turn the bytes of a row into values.
+    pub(crate) fn raw_bytes(self, shape: &Shape) -> u64 {
+        match self.is_plain() {
+            true => 0,
+            false => (self.size() * shape.elements()).next_multiple_of(8) as u64 + self.strings_bytes(shape),
+        }
+    }
+
+    /// The strings of a row on their way, each at most twice as long as it is, as it may become by doubling.
+    pub(crate) fn strings_bytes(self, shape: &Shape) -> u64 {
+        match self.kind() {
+            Kind::Number(_) => 0,
+            Kind::Bytes => (shape.elements() * (2 * self.size() + size_of::<Vec<u8>>())) as u64,
         }
     }
 

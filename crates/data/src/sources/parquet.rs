@@ -3,17 +3,19 @@
 use super::bytes::{Format, Sequence};
 use super::columnar::{Batches, Table, guarded, wanted};
 use super::files::{Files, Readable};
+use super::parquet_pages::{Leaf, is_thrift};
 use crate::flow::{Open, Stage};
-use crate::{Dataset, Error, Spec};
+use crate::pages;
+use crate::{Dataset, Error, Place, Spec};
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Schema};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
-use plimsoll_budget::{Bytes, Reservation};
+use plimsoll_budget::{Account, Budget, Bytes, Reservation};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 impl Dataset {
     /// The rows of Parquet files, one component for each column, one file after another; `columns` chooses some of them.
@@ -28,7 +30,10 @@ impl Dataset {
             for path in files.expect_some("parquet")? {
                 let file = File::open(path, columns.as_deref())?;
                 match &mut all {
-                    None => all = Some(Parquet { spec: file.spec, columns: columns.clone(), rows: file.rows }),
+                    None => {
+                        let (columns, least) = (columns.clone(), OnceLock::new());
+                        all = Some(Parquet { spec: file.spec, columns, rows: file.rows, least });
+                    }
                     Some(all) if all.spec == file.spec => all.rows += file.rows,
                     Some(all) => {
                         let message = format!("has columns {}, but the files before it {}", file.spec, all.spec);
@@ -46,6 +51,8 @@ struct Parquet {
     spec: Arc<Spec>,
     columns: Option<Vec<String>>,
     rows: u64,
+    /// What reading takes, once it has been asked for: a look at the header of every page.
+    least: OnceLock<Option<u64>>,
 }
 
 impl Format for Parquet {
@@ -63,11 +70,18 @@ impl Format for Parquet {
             return Err(Error::in_file(path, format!("has columns {}, not {} any more", file.spec, self.spec)));
         }
         let spec = file.spec.clone();
-        Ok(Box::new(Table::new(Groups { file, open: open.clone(), next: 0, skip: 0, group: None }, spec)))
+        let _metadata = open.account.reserve(file.metadata_bytes())?;
+        let groups = Groups { file, open: open.clone(), next: 0, skip: 0, group: None, lost: None, _metadata };
+        Ok(Box::new(Table::new(groups, spec)))
     }
 
     fn rows(&self) -> Option<u64> {
         Some(self.rows)
+    }
+
+    fn least_bytes(&self, files: &Files) -> Option<u64> {
+        let of_file = |path| File::open(path, self.columns.as_deref()).and_then(|file| file.least_bytes()).ok();
+        *self.least.get_or_init(|| files.paths().iter().map(|path| of_file(path)).try_fold(0, |a, b| Some(b?.max(a))))
     }
 }
 
@@ -85,6 +99,7 @@ impl File {
     fn open(path: &Path, columns: Option<&[String]>) -> Result<File, Error> {
         let readable = Readable::open(path)?;
         let handle = readable.try_clone()?;
+        check_footer(&readable)?;
         let metadata = guarded(path, 0, || ArrowReaderMetadata::load(&handle, ArrowReaderOptions::new()))?;
         let schema = metadata.schema().clone();
         let (roots, spec) = wanted(&schema, columns, path)?;
@@ -109,13 +124,26 @@ impl File {
         Ok(File { readable, metadata, spec, rows, roots })
     }
 
-    /// What reading a row group holds at a time: a page of each column, packed and unpacked, and its dictionary.
-    fn group_bytes(&self, group: usize) -> Result<u64, Error> {
+    fn n_groups(&self) -> usize {
+        self.metadata.metadata().num_row_groups()
+    }
+
+    fn group_rows(&self, group: usize) -> u64 {
+        self.metadata.metadata().row_group(group).num_rows().max(0) as u64
+    }
+
+    fn metadata_bytes(&self) -> Bytes {
+        Bytes::from(self.metadata.metadata().memory_size())
+    }
+
+    /// The columns of a row group that are wanted, as their pages describe themselves.
+    fn leaves(&self, group: usize, account: &Account) -> Result<Vec<Leaf>, Error> {
         let group = self.metadata.metadata().row_group(group);
         let schema = self.metadata.parquet_schema();
-        let mut sum = 0u64;
-        for (leaf, column) in group.columns().iter().enumerate() {
-            if !self.roots.contains(&schema.get_column_root_idx(leaf)) {
+        let mut leaves = Vec::new();
+        for (number, column) in group.columns().iter().enumerate() {
+            let root = schema.get_column_root_idx(number);
+            if !self.roots.contains(&root) {
                 continue;
             }
             let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
@@ -129,127 +157,51 @@ impl File {
                 );
                 return Err(Error::at_offset(&self.readable.path, start, message));
             };
-            sum = sum.saturating_add(self.column_bytes(start, end)?);
+            let keeps_dictionary = matches!(self.metadata.schema().field(root).data_type(), DataType::Dictionary(..));
+            let mut leaf = Leaf::new(column, keeps_dictionary);
+            leaf.read(&self.readable, start..end)?;
+            leaf.look_closer(&self.readable, account)?;
+            leaves.push(leaf);
         }
-        Ok(sum)
+        Ok(leaves)
     }
 
-    fn column_bytes(&self, start: u64, end: u64) -> Result<u64, Error> {
-        let (mut at, mut largest, mut dictionary) = (start, 0, 0);
-        while at < end {
-            let mut head = [0; 1024];
-            let n = self.readable.read_some(at, &mut head[..1024.min((end - at) as usize)])?;
-            let page = Page::parse(&head[..n]).filter(|p| p.packed >= 0 && p.unpacked >= 0);
-            let Some(page) = page else {
-                return Err(Error::at_offset(&self.readable.path, at, "expected the header of a page"));
-            };
-            let bytes = page.packed as u64 + 2 * page.unpacked as u64;
-            if page.is_dictionary {
-                dictionary = bytes;
-            } else {
-                largest = largest.max(bytes);
-            }
-            at += page.header as u64 + page.packed as u64;
+    /// What it takes to read the file row by row.
+    fn least_bytes(&self) -> Result<u64, Error> {
+        let account = Budget::unlimited().account("parquet");
+        let mut least = 0;
+        for group in 0..self.n_groups() {
+            let leaves = self.leaves(group, &account)?;
+            // Looking closer takes no more than a column, which is a part of this.
+            least = least.max(leaves.iter().map(|leaf| leaf.bytes(1)).fold(0, u64::saturating_add));
         }
-        Ok(largest + dictionary)
+        Ok(least.saturating_add(self.metadata_bytes().0))
     }
 }
 
-/// The first fields of a page's header.
-struct Page {
-    header: usize,
-    is_dictionary: bool,
-    unpacked: i32,
-    packed: i32,
-}
-
-impl Page {
-    /// Reads a header in Thrift's compact form: of the fields only numbers 1 to 3 matter, the others are passed over.
-    fn parse(bytes: &[u8]) -> Option<Page> {
-        let mut thrift = Thrift(bytes);
-        let (mut kind, mut unpacked, mut packed) = (None, None, None);
-        thrift.fields(0, &mut |id, value| match id {
-            1 => kind = value,
-            2 => unpacked = value,
-            3 => packed = value,
-            _ => {}
-        })?;
-        Some(Page {
-            header: bytes.len() - thrift.0.len(),
-            is_dictionary: kind? == 2,
-            unpacked: i32::try_from(unpacked?).ok()?,
-            packed: i32::try_from(packed?).ok()?,
-        })
-    }
-}
-
-struct Thrift<'a>(&'a [u8]);
-
-impl Thrift<'_> {
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = *self.0.split_off_first()?;
-            value |= ((byte & 0x7f) as u64) << shift;
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    fn fields(&mut self, depth: u32, each: &mut dyn FnMut(i64, Option<i64>)) -> Option<()> {
-        if depth > 8 {
-            return None;
-        }
-        let mut id = 0i64;
-        loop {
-            let head = *self.0.split_off_first()?;
-            if head == 0 {
-                return Some(());
-            }
-            let zigzag = |v: u64| (v >> 1) as i64 ^ -((v & 1) as i64);
-            id = match head >> 4 {
-                0 => zigzag(self.varint()?),
-                delta => id + delta as i64,
-            };
-            let value = self.value(head & 15, depth)?;
-            each(id, value.map(zigzag));
-        }
-    }
-
-    /// Passes over a value; whole numbers are given back.
-    fn value(&mut self, kind: u8, depth: u32) -> Option<Option<u64>> {
-        match kind {
-            1 | 2 => {}
-            3 => drop(self.0.split_off_first()?),
-            4..=6 => return self.varint().map(Some),
-            7 => drop(self.0.split_off(..8)?),
-            8 => {
-                let length = usize::try_from(self.varint()?).ok()?;
-                self.0.split_off(..length)?;
-            }
-            9 | 10 => {
-                let head = *self.0.split_off_first()?;
-                let n = if head >> 4 == 15 { self.varint()? } else { (head >> 4) as u64 };
-                for _ in 0..n {
-                    // Booleans in lists have a byte each.
-                    match head & 15 {
-                        1 | 2 => drop(self.0.split_off_first()?),
-                        kind => drop(self.value(kind, depth + 1)?),
-                    }
-                }
-            }
-            12 => self.fields(depth + 1, &mut |_, _| {})?,
-            _ => return None,
-        }
-        Some(None)
+/// Looks through the footer, where there is one: a list that claims billions of values of no size would else be gone through.
+fn check_footer(file: &Readable) -> Result<(), Error> {
+    let mut tail = [0; 8];
+    let Some(end) = file.len.checked_sub(8) else { return Ok(()) };
+    file.read(end, &mut tail)?;
+    let length = u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]) as u64;
+    let Some(start) = end.checked_sub(length).filter(|_| tail.ends_with(b"PAR1")) else { return Ok(()) };
+    let mut footer = vec![0; length as usize];
+    file.read(start, &mut footer)?;
+    match is_thrift(&footer) {
+        true => Ok(()),
+        false => Err(Error::at_offset(&file.path, start, "the footer is broken, or claims more than is in it")),
     }
 }
 
 /// A row group being read.
 struct Group {
     reader: ParquetRecordBatchReader,
+    number: usize,
+    at_a_time: usize,
+    /// How many rows have been read.
+    row: u64,
+    rows: u64,
     _held: Reservation,
 }
 
@@ -261,37 +213,73 @@ struct Groups {
     /// Rows to pass over before the next one.
     skip: u64,
     group: Option<Group>,
+    /// The rows of a group that cannot be read any more, each of them an error.
+    lost: Option<(u64, Error)>,
+    _metadata: Reservation,
 }
 
 impl Groups {
-    /// Opens the next row group that has rows left; false at the end.
-    fn open_group(&mut self, want: usize, row: u64) -> Result<bool, Error> {
-        let metadata = self.file.metadata.metadata().clone();
-        loop {
-            let Some(group) = metadata.row_groups().get(self.next) else { return Ok(false) };
-            let rows = group.num_rows().max(0) as u64;
-            self.next += 1;
-            if self.skip >= rows {
-                self.skip -= rows;
-                continue;
-            }
-            let bytes = self.file.group_bytes(self.next - 1)?;
-            let _held = self.open.account.reserve(Bytes(bytes))?;
-            let offset = std::mem::take(&mut self.skip) as usize;
-            let handle = self.file.readable.try_clone()?;
-            let mask = ProjectionMask::roots(self.file.metadata.parquet_schema(), self.file.roots.iter().copied());
-            let (meta, number) = (self.file.metadata.clone(), self.next - 1);
-            let reader = guarded(&self.file.readable.path, row, || {
-                ParquetRecordBatchReaderBuilder::new_with_metadata(handle, meta)
-                    .with_row_groups(vec![number])
-                    .with_projection(mask)
-                    .with_batch_size(want.clamp(16, 1024))
-                    .with_offset(offset)
-                    .build()
-            })?;
-            self.group = Some(Group { reader, _held });
-            return Ok(true);
+    /// How many rows to read at a time, at most `want`: as many as a part of what is left has room for.
+    fn rows_at_a_time(&self, leaves: &[Leaf], want: usize) -> (usize, u64) {
+        let need = |rows: usize| leaves.iter().map(|leaf| leaf.bytes(rows as u64)).fold(0, u64::saturating_add);
+        let left = pages::left(&self.open.account) / 4;
+        let mut rows = want.min(1024).next_power_of_two();
+        while rows > 1 && need(rows) > left {
+            rows /= 2;
         }
+        (rows, need(rows))
+    }
+
+    /// Opens a row group behind so many of its rows, to be read `want` rows at a time where there is room for it.
+    fn open_group(&self, number: usize, from: u64, want: usize, row: u64) -> Result<Group, Error> {
+        let leaves = self.file.leaves(number, &self.open.account)?;
+        let (at_a_time, bytes) = self.rows_at_a_time(&leaves, want);
+        let _held = self.open.account.reserve(Bytes(bytes))?;
+        let handle = self.file.readable.try_clone()?;
+        let mask = ProjectionMask::roots(self.file.metadata.parquet_schema(), self.file.roots.iter().copied());
+        let meta = self.file.metadata.clone();
+        let reader = guarded(&self.file.readable.path, row, || {
+            ParquetRecordBatchReaderBuilder::new_with_metadata(handle, meta)
+                .with_row_groups(vec![number])
+                .with_projection(mask)
+                .with_batch_size(at_a_time)
+                .with_offset(from as usize)
+                .build()
+        })?;
+        Ok(Group { reader, number, at_a_time, row: from, rows: self.file.group_rows(number), _held })
+    }
+
+    /// The next rows of the group at hand; `None` at its end. `row` is the number in the file of the next row that is wanted.
+    fn read(&mut self, row: u64) -> Result<Option<RecordBatch>, Error> {
+        while let Some(group) = &mut self.group {
+            let batch = guarded(&self.file.readable.path, row, || group.reader.next().transpose())?;
+            let Some(batch) = batch else {
+                let Group { number, row: found, rows, .. } = *group;
+                if found < rows {
+                    let message = format!("row group {number} claims {rows} rows, but has {found}");
+                    return Err(Error::data(Place::Row(self.file.readable.path.clone(), row), message));
+                }
+                self.group = None;
+                break;
+            };
+            let n = batch.num_rows();
+            group.row += n as u64;
+            // What lies before the place is read, too, so that a row behind one that cannot be is lost however it is reached.
+            let passed = self.skip.min(n as u64) as usize;
+            self.skip -= passed as u64;
+            if passed < n {
+                return Ok(Some(batch.slice(passed, n - passed)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes errors of the rows of a group from `row` on.
+    fn lose(&mut self, row: u64, rows: u64, error: Error) {
+        let passed = self.skip.min(rows - row);
+        self.skip -= passed;
+        self.group = None;
+        self.lost = Some((rows - row - passed, error)).filter(|(n, _)| *n > 0);
     }
 }
 
@@ -302,21 +290,46 @@ impl Batches for Groups {
 
     fn next(&mut self, want: usize, row: u64) -> Result<Option<RecordBatch>, Error> {
         loop {
-            if let Some(mut group) = self.group.take()
-                // Behind a page that cannot be decoded the group cannot be read on.
-                && let Some(batch) = guarded(self.path(), row, || group.reader.next().transpose())?
-            {
-                self.group = Some(group);
-                return Ok(Some(batch));
+            if let Some((rows, error)) = self.lost.take() {
+                self.lost = (rows > 1).then(|| (rows - 1, error.clone()));
+                return Err(error);
             }
-            if !self.open_group(want, row)? {
-                return Ok(None);
+            if self.group.is_none() {
+                if self.next == self.file.n_groups() {
+                    return Ok(None);
+                }
+                let (number, rows) = (self.next, self.file.group_rows(self.next));
+                self.next += 1;
+                if self.skip >= rows {
+                    self.skip -= rows;
+                    continue;
+                }
+                match self.open_group(number, 0, want.max(16), row) {
+                    Ok(group) => self.group = Some(group),
+                    Err(error) if error.is_data() => {
+                        self.lose(0, rows, error);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            let error = match self.read(row) {
+                Ok(None) => continue,
+                Err(error) if error.is_data() => error,
+                other => return other,
+            };
+            let Some(Group { number, at_a_time, row: at, rows, .. }) = self.group.take() else { return Err(error) };
+            // Which of them cannot be read is found by reading them one by one; behind it the group cannot be read on.
+            match self.open_group(number, at, 1, row) {
+                Ok(group) if at_a_time > 1 => self.group = Some(group),
+                Err(error) if !error.is_data() => return Err(error),
+                _ => self.lose(at.min(rows), rows, error),
             }
         }
     }
 
     fn skip(&mut self, n: u64, row: u64) -> Option<u64> {
-        if self.group.is_some() {
+        if self.group.is_some() || self.lost.is_some() {
             return None;
         }
         let n = n.min(self.file.rows.saturating_sub(row));

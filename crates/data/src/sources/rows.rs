@@ -102,9 +102,13 @@ impl Node for Rows {
         Ok(Some(Arc::new(RowsLookup { len: self.len, columns, blocks })))
     }
 
+    fn largest(&self) -> Option<u64> {
+        self.columns.iter().map(|c| c.encoding.largest(&c.shape)).sum()
+    }
+
     fn own_bytes(&self) -> Option<u64> {
         // As everybody, the raw form of an element, and a list of places.
-        let raw = self.columns.iter().map(|c| if c.encoding.is_plain() { 0 } else { c.size as u64 }).max()?;
+        let raw = self.columns.iter().map(|c| c.encoding.raw_bytes(&c.shape)).max()?;
         self.largest()?.checked_mul(3)?.checked_add(raw)?.checked_add(8 + size_of::<(u64, u32)>() as u64)
     }
 
@@ -220,7 +224,7 @@ pub(crate) fn append(
     }
     // The strings of a row, at most twice as long as they may become by doubling.
     let (width, size) = (encoding.size(), encoding.size() * values);
-    let _held = account.reserve((2 * size + values * size_of::<Vec<u8>>()).into())?;
+    let _held = account.reserve(encoding.strings_bytes(shape).into())?;
     let mut strings = vec![Vec::new(); values];
     for row in 0..n {
         let raw = &raw[row * size..(row + 1) * size];

@@ -102,7 +102,11 @@ impl Node for Cache {
 
     fn own_bytes(&self) -> Option<u64> {
         match self.home {
-            Home::Memory => None,
+            Home::Memory => {
+                // All elements, where a part of them is kept (every part may be one element), and one on its way.
+                let kept = self.cardinality().known()?.checked_mul(self.largest()?.checked_add(KEPT)?)?;
+                kept.checked_add(self.largest()?.checked_mul(3)?)?.checked_add(64)
+            }
             // The buffers through which the file is written.
             _ => self.largest()?.checked_mul(3)?.checked_add(128 << 10),
         }
@@ -239,6 +243,9 @@ pub(crate) fn nameless(folder: &Path) -> Result<File, Error> {
     std::fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
     Ok(file)
 }
+
+/// What a part that is kept takes besides its elements: its place in two lists, each of which may have two places while it grows.
+const KEPT: u64 = 2 * size_of::<Chunk>() as u64 + 3 * size_of::<u64>() as u64;
 
 /// Elements in memory.
 struct Kept {

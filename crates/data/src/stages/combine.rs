@@ -1,8 +1,9 @@
 //! `zip`, `concatenate`: elements of several data sets, side by side or one after another.
 
+use super::Inlet;
 use crate::builder::Builder;
 use crate::dataset::{Node, expect_lookup, open_flow};
-use crate::flow::{Flow, Lookup, Open, Stage};
+use crate::flow::{InTurn, Lookup, Open, Stage};
 use crate::memory::Counted;
 use crate::{Cardinality, Component, Dataset, Error, Spec};
 use std::sync::Arc;
@@ -123,20 +124,13 @@ impl Node for Zip {
     fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
         let inputs: Vec<_> =
             self.inputs.iter().map(|input| expect_lookup(input, open)).collect::<Result<_, Error>>()?;
-        let widths = self.widths();
+        let widths = self.inputs.iter().map(|input| input.spec().components().len()).collect();
         Ok(Some(Arc::new(ZipLookup { inputs, widths })))
     }
 
     fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
-        let flows: Vec<Flow> =
-            self.inputs.iter().map(|input| open_flow(input, open, epoch)).collect::<Result<_, Error>>()?;
-        Ok(Box::new(ZipStage { flows, widths: self.widths() }))
-    }
-}
-
-impl Zip {
-    fn widths(&self) -> Vec<usize> {
-        self.inputs.iter().map(|input| input.spec().components().len()).collect()
+        let open = |input| Ok(Inlet::new(open_flow(input, open, epoch)?));
+        Ok(Box::new(ZipStage { inputs: self.inputs.iter().map(open).collect::<Result<_, Error>>()? }))
     }
 }
 
@@ -188,51 +182,60 @@ impl Lookup for ZipLookup {
 }
 
 struct ZipStage {
-    flows: Vec<Flow>,
-    widths: Vec<usize>,
+    inputs: Vec<Inlet>,
+}
+
+impl ZipStage {
+    /// How many elements all inputs have at hand, up to `want`; `None` at the end of one. Where one of them has a bad element, so has
+    /// the zip: the others pass over theirs, so that all stay in step.
+    fn at_hand(&mut self, want: usize) -> Result<Option<usize>, Error> {
+        let (mut n, mut bad, mut ended) = (want, None, false);
+        let mut good = Vec::with_capacity(self.inputs.len());
+        for (i, input) in self.inputs.iter_mut().enumerate() {
+            match input.peek(want) {
+                Ok(Some((_, rows))) => {
+                    n = n.min(rows.len());
+                    good.push(i);
+                }
+                Ok(None) => ended = true,
+                Err(error) if error.is_data() => bad = bad.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        match bad {
+            _ if ended => Ok(None),
+            None => Ok(Some(n)),
+            Some(error) => {
+                good.into_iter().for_each(|i| self.inputs[i].advance(1));
+                Err(error)
+            }
+        }
+    }
 }
 
 impl Stage for ZipStage {
     fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
-        let before = out.rows();
-        let mut most = want;
-        let mut errors = Vec::new();
-        let mut ended = false;
-        let flows = &mut self.flows;
-        side_by_side(out, &self.widths, |i, part| {
-            let goal = part.rows() + most;
-            while part.rows() < goal {
-                match flows[i].fill(part, goal - part.rows()) {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        ended = true;
-                        break;
-                    }
-                    Err(error) => {
-                        errors.push(error);
-                        break;
-                    }
-                }
+        let Some(n) = self.at_hand(want)? else { return Ok(false) };
+        let mut columns = out.columns.iter_mut();
+        for input in &mut self.inputs {
+            let Some((chunk, rows)) = input.peek(n)? else { return Ok(false) };
+            for (from, to) in chunk.columns.iter().zip(&mut columns) {
+                to.append(from, rows.start..rows.start + n)?;
             }
-            let made = part.rows() - before;
-            if made < most {
-                // The inputs before this one are ahead. At the end nobody minds; an error stands for the element that it has
-                // and they have too, so they stay in step.
-                most = made;
-            }
-            Ok(())
-        })?;
-        match errors.pop() {
-            // What the others had made beyond the error cannot be put back, so zipping streams ends with the first error.
-            Some(error) => Err(Error::pipeline("zip", error.to_string())),
-            None => Ok(!ended),
+            input.advance(n);
         }
+        out.commit_rows(n);
+        Ok(true)
     }
 
     fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
+        if self.inputs.iter().any(|input| input.used() > 0) {
+            return Ok(None);
+        }
         let mut least = n;
-        for flow in &mut self.flows {
-            least = least.min(flow.skip(n)?);
+        for input in &mut self.inputs {
+            let Some(skipped) = input.skip(n)? else { return Ok(None) };
+            least = least.min(skipped);
         }
         Ok(Some(least))
     }
@@ -277,7 +280,8 @@ impl Node for Concatenate {
     }
 
     fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
-        Ok(Box::new(ConcatenateStage { inputs: self.inputs.clone(), open: open.clone(), epoch, at: 0, flow: None }))
+        let (mut inputs, open) = (self.inputs.clone().into_iter(), open.clone());
+        Ok(Box::new(InTurn::new(move |_| Some(open_flow(&inputs.next()?, &open, epoch)))))
     }
 }
 
@@ -305,50 +309,5 @@ impl Lookup for ConcatenateLookup {
 
     fn preferred_bytes(&self) -> usize {
         self.inputs.iter().map(|input| input.preferred_bytes()).max().unwrap_or(0)
-    }
-}
-
-struct ConcatenateStage {
-    inputs: Vec<Arc<dyn Node>>,
-    open: Open,
-    epoch: u64,
-    at: usize,
-    flow: Option<Flow>,
-}
-
-impl ConcatenateStage {
-    fn flow(&mut self) -> Result<Option<&mut Flow>, Error> {
-        let Some(input) = self.inputs.get(self.at) else { return Ok(None) };
-        if self.flow.is_none() {
-            self.flow = Some(open_flow(input, &self.open, self.epoch).inspect_err(|_| self.at += 1)?);
-        }
-        Ok(self.flow.as_mut())
-    }
-
-    fn next_input(&mut self) {
-        self.flow = None;
-        self.at += 1;
-    }
-}
-
-impl Stage for ConcatenateStage {
-    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
-        let Some(flow) = self.flow()? else { return Ok(false) };
-        if !flow.fill(out, want)? {
-            self.next_input();
-        }
-        Ok(true)
-    }
-
-    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
-        let mut skipped = 0;
-        while skipped < n {
-            let Some(flow) = self.flow()? else { break };
-            skipped += flow.skip(n - skipped)?;
-            if skipped < n {
-                self.next_input();
-            }
-        }
-        Ok(Some(skipped))
     }
 }

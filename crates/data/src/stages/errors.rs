@@ -46,7 +46,7 @@ impl Node for IgnoreErrors {
 
     fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
         let (flow, trail) = (open_flow(&self.input, open, epoch)?, open.trails.of(Key::of(self)));
-        Ok(Box::new(IgnoreStage { flow, open: open.clone(), given: 0, used: 0, trail }))
+        Ok(Box::new(IgnoreStage { flow, open: open.clone(), used: 0, trail }))
     }
 
     fn trail(&self) -> Option<Key> {
@@ -57,7 +57,6 @@ impl Node for IgnoreErrors {
 struct IgnoreStage {
     flow: Flow,
     open: Open,
-    given: u64,
     used: u64,
     trail: Trail,
 }
@@ -65,17 +64,18 @@ struct IgnoreStage {
 impl Stage for IgnoreStage {
     fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
         let before = out.rows();
-        let result = self.flow.fill(out, want);
-        let made = (out.rows() - before) as u64;
-        (self.given, self.used) = (self.given + made, self.used + made + result.is_err() as u64);
-        self.trail.note(self.given, self.used);
-        match result {
-            Err(error) if error.is_data() => {
-                self.open.profile.ignored_error();
-                Ok(true)
-            }
-            other => other,
+        let mut result = self.flow.fill(out, want);
+        let made = out.rows() - before;
+        self.used += made as u64 + result.is_err() as u64;
+        if let Err(error) = &result
+            && error.is_data()
+        {
+            self.open.profile.ignored_error();
+            result = Ok(true);
         }
+        self.trail.give(made, &result);
+        self.trail.note(self.used);
+        result
     }
 
     fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
@@ -83,9 +83,8 @@ impl Stage for IgnoreStage {
             return Ok(None);
         }
         let start = self.trail.enter(n, |used| self.flow.skip(used).map(Some))?;
-        (self.given, self.used) = (start.given, start.used);
+        self.used = start.used;
         let (account, spec) = (self.open.account.clone(), self.flow.spec.clone());
-        let passed = pass_over(n - start.given, || Builder::new(&account, &spec), |out, want| self.fill(out, want))?;
-        Ok(Some(start.given + passed))
+        pass_over(start.given, n, &account, &spec, |out, want| self.fill(out, want)).map(Some)
     }
 }

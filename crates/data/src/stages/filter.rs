@@ -60,7 +60,7 @@ impl Node for Filter {
     fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
         let input = Inlet::new(open_flow(&self.input, open, epoch)?);
         let trail = open.trails.of(Key::of(self));
-        Ok(Box::new(FilterStage { input, keep: self.keep.clone(), epoch, given: 0, trail }))
+        Ok(Box::new(FilterStage { input, keep: self.keep.clone(), epoch, trail }))
     }
 
     fn trail(&self) -> Option<Key> {
@@ -72,7 +72,6 @@ struct FilterStage {
     input: Inlet,
     keep: Arc<Predicate>,
     epoch: u64,
-    given: u64,
     trail: Trail,
 }
 
@@ -108,8 +107,8 @@ impl Stage for FilterStage {
     fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
         let before = out.rows();
         let result = self.pick(out, want);
-        self.given += (out.rows() - before) as u64 + result.is_err() as u64;
-        self.trail.note(self.given, self.input.used());
+        self.trail.give(out.rows() - before, &result);
+        self.trail.note(self.input.used());
         result
     }
 
@@ -118,9 +117,7 @@ impl Stage for FilterStage {
             return Ok(None);
         }
         let start = self.trail.enter(n, |used| self.input.skip(used))?;
-        self.given = start.given;
         let (account, spec) = (self.input.flow().open.account.clone(), self.input.flow().spec.clone());
-        let passed = pass_over(n - start.given, || Builder::new(&account, &spec), |out, want| self.fill(out, want))?;
-        Ok(Some(start.given + passed))
+        pass_over(start.given, n, &account, &spec, |out, want| self.fill(out, want)).map(Some)
     }
 }

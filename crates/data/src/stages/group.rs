@@ -10,6 +10,7 @@ use crate::flow::{Flow, Lookup, Open, Stage};
 use crate::memory::Counted;
 use crate::{BatchSizes, Cardinality, Component, Dataset, Error, Place, Spec};
 use plimsoll_tensor::{DType, MAX_RANK, Shape, Tensor};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 impl Dataset {
@@ -388,7 +389,7 @@ impl Node for Group {
         }
         let held = flow.builder()?.finish();
         let input = Inlet::new(flow);
-        Ok(Box::new(GroupStage { input, rule: self.rule.clone(), held, first: 0, ended: false }))
+        Ok(Box::new(GroupStage { input, rule: self.rule.clone(), held, bad: VecDeque::new(), first: 0, ended: false }))
     }
 }
 
@@ -484,9 +485,13 @@ impl Stage for BatchStage {
         let size = self.rule.size;
         if !out.ungroup(size) {
             let mut batch = self.flow.builder()?;
-            self.ended = !self.flow.fill_exact(&mut batch, size)?;
+            let result = self.flow.fill_exact(&mut batch, size);
             self.next += batch.rows() as u64;
             let short = batch.rows() < size;
+            self.ended = matches!(result, Ok(false));
+            if let Err(error) = result {
+                return self.lose(batch.rows(), error);
+            }
             if batch.rows() > 0 && !(short && self.rule.full_only()) {
                 self.rule.append(&batch.finish(), self.next, out)?;
             }
@@ -506,7 +511,10 @@ impl Stage for BatchStage {
         out.group(size);
         self.ended = matches!(result, Ok(false));
         kept?;
-        result.map(|_| true)
+        match result {
+            Ok(_) => Ok(true),
+            Err(error) => self.lose(rest, error),
+        }
     }
 
     fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
@@ -522,6 +530,20 @@ impl Stage for BatchStage {
 }
 
 impl BatchStage {
+    /// Passes over what is left of a batch with a bad element behind so many good ones: it is lost as a whole, as one that is
+    /// found by number, so that the batches behind it are the same ones.
+    fn lose(&mut self, good: usize, error: Error) -> Result<bool, Error> {
+        if !error.is_data() {
+            return Err(error);
+        }
+        let rest = (self.rule.size - good - 1) as u64;
+        let skipped = self.flow.skip(rest)?;
+        self.next += 1 + skipped;
+        self.ended = skipped < rest;
+        // The last one, shorter than the others, may not be wanted at all.
+        if self.ended && self.rule.full_only() { Ok(false) } else { Err(error) }
+    }
+
     fn keep(&mut self, out: &mut Builder<'_>, from: usize) -> Result<(), Error> {
         let mut rest = self.flow.builder()?;
         let rows = from..out.rows();
@@ -538,70 +560,90 @@ impl BatchStage {
 struct GroupStage {
     input: Inlet,
     rule: Arc<Rule>,
+    /// The elements from number `first` on, without the bad ones.
     held: Chunk,
-    /// The number of the first element held.
+    /// The numbers of the bad ones, and what is wrong with each: a window is bad when one of its elements is.
+    bad: VecDeque<(u64, Error)>,
     first: u64,
     ended: bool,
 }
 
 impl GroupStage {
+    /// The elements held, bad ones included.
+    fn n_held(&self) -> usize {
+        self.held.rows + self.bad.len()
+    }
+
+    /// How many of the bad elements come before a number.
+    fn n_bad_before(&self, number: u64) -> usize {
+        self.bad.partition_point(|(bad, _)| *bad < number)
+    }
+
     /// Drops `drop` of the elements held and takes elements in until there are `want`.
     fn take_in(&mut self, drop: usize, want: usize) -> Result<(), Error> {
         let mut held = self.input.flow().builder()?;
-        held.append(&self.held, drop.min(self.held.rows)..self.held.rows)?;
-        self.first += drop.min(self.held.rows) as u64;
-        let mut missing = drop.saturating_sub(self.held.rows);
+        let gone = drop.min(self.n_held());
+        let mut left_out = drop - gone;
+        self.first += gone as u64;
+        let n_bad = self.n_bad_before(self.first);
+        self.bad.drain(..n_bad);
+        held.append(&self.held, gone - n_bad..self.held.rows)?;
         self.held = Chunk { rows: 0, columns: Vec::new() };
-        let result = loop {
-            if held.rows() == want || self.ended {
-                break Ok(());
-            }
-            match self.input.peek(want - held.rows() + missing) {
-                Err(error) => break Err(error),
+        while held.rows() + self.bad.len() < want && !self.ended {
+            let there = held.rows() + self.bad.len();
+            match self.input.peek(want - there + left_out) {
                 Ok(None) => self.ended = true,
-                Ok(Some((chunk, rows))) => {
-                    // A window that moves further than it is long leaves elements out.
-                    let left_out = missing.min(rows.len());
-                    let n = (rows.len() - left_out).min(want - held.rows());
-                    let start = rows.start + left_out;
-                    let appended = held.append(chunk, start..start + n);
-                    self.input.advance(left_out + n);
-                    missing -= left_out;
-                    self.first += left_out as u64;
-                    if let Err(error) = appended {
-                        break Err(error);
-                    }
+                // A window that moves further than it is long leaves elements out.
+                Ok(Some((_, rows))) if left_out > 0 => {
+                    let n = left_out.min(rows.len());
+                    self.input.advance(n);
+                    (left_out, self.first) = (left_out - n, self.first + n as u64);
                 }
+                Ok(Some((chunk, rows))) => {
+                    let n = rows.len().min(want - there);
+                    held.append(chunk, rows.start..rows.start + n)?;
+                    self.input.advance(n);
+                }
+                Err(error) if error.is_data() && left_out > 0 => {
+                    (left_out, self.first) = (left_out - 1, self.first + 1);
+                }
+                Err(error) if error.is_data() => self.bad.push_back((self.first + there as u64, error)),
+                Err(error) => return Err(error),
             }
-        };
-        if result.is_err() {
-            // The window with the bad element is lost; the next one begins behind it.
-            self.first += held.rows() as u64 + 1;
-            held.truncate(0);
         }
         self.held = held.finish();
-        result
+        Ok(())
+    }
+
+    /// Appends the window that begins with the first element held.
+    fn append(&self, out: &mut Builder<'_>) -> Result<(), Error> {
+        let stride = self.rule.stride;
+        if let Some((_, error)) = self.bad.iter().find(|(bad, _)| (bad - self.first).is_multiple_of(stride as u64)) {
+            return Err(error.clone());
+        }
+        if stride == 1 {
+            return self.rule.append(&self.held, self.first, out);
+        }
+        let mut picked = self.input.flow().builder()?;
+        for place in (0..self.n_held()).step_by(stride) {
+            let row = place - self.n_bad_before(self.first + place as u64);
+            picked.append(&self.held, row..row + 1)?;
+        }
+        self.rule.append(&picked.finish(), self.first, out)
     }
 }
 
 impl Stage for GroupStage {
     fn fill(&mut self, out: &mut Builder<'_>, _want: usize) -> Result<bool, Error> {
         let span = self.rule.span() as usize;
-        if self.held.rows < span && !self.ended {
+        if self.n_held() < span && !self.ended {
             self.take_in(0, span)?;
         }
-        let short = self.held.rows < span;
-        if self.held.rows == 0 || short && self.rule.full_only() {
+        let short = self.n_held() < span;
+        if self.n_held() == 0 || short && self.rule.full_only() {
             return Ok(false);
         }
-        let result = match self.rule.stride {
-            1 => self.rule.append(&self.held.slice(0..self.held.rows.min(self.rule.size)), self.first, out),
-            stride => {
-                let mut picked = self.input.flow().builder()?;
-                (0..self.held.rows).step_by(stride).try_for_each(|row| picked.append(&self.held, row..row + 1))?;
-                self.rule.append(&picked.finish(), self.first, out)
-            }
-        };
+        let result = self.append(out);
         if result.is_err() {
             out.rollback();
         }
@@ -610,7 +652,7 @@ impl Stage for GroupStage {
     }
 
     fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
-        if self.held.rows > 0 || self.input.used() > 0 {
+        if self.n_held() > 0 || self.input.used() > 0 {
             return Ok(None);
         }
         let elements = n.saturating_mul(self.rule.shift as u64);

@@ -124,7 +124,6 @@ impl Node for Interleave {
             turn: 0,
             given: 0,
             exhausted: false,
-            given_in_all: 0,
             trail: open.trails.of(Key::of(self)),
         }))
     }
@@ -151,7 +150,6 @@ struct InterleaveStage {
     /// How many elements the one whose turn it is has given in this turn.
     given: usize,
     exhausted: bool,
-    given_in_all: u64,
     trail: Trail,
 }
 
@@ -202,9 +200,9 @@ impl Stage for InterleaveStage {
     fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
         let before = out.rows();
         let result = self.take_turns(out, want);
-        self.given_in_all += (out.rows() - before) as u64 + result.is_err() as u64;
+        self.trail.give(out.rows() - before, &result);
         if self.flows.iter().all(Option::is_none) {
-            self.trail.note(self.given_in_all, self.input.used());
+            self.trail.note(self.input.used());
         }
         result
     }
@@ -214,10 +212,8 @@ impl Stage for InterleaveStage {
             return Ok(None);
         }
         let start = self.trail.enter(n, |used| self.input.skip(used))?;
-        self.given_in_all = start.given;
         let (account, spec) = (self.open.account.clone(), self.spec.clone());
-        let passed = pass_over(n - start.given, || Builder::new(&account, &spec), |out, want| self.fill(out, want))?;
-        Ok(Some(start.given + passed))
+        pass_over(start.given, n, &account, &spec, |out, want| self.fill(out, want)).map(Some)
     }
 }
 

@@ -272,6 +272,10 @@ impl<T: Number, F: Fn(&mut [T]) + Send + Sync> Transform for InPlace<T, F> {
         true
     }
 
+    fn largest(&self, input: u64) -> Option<u64> {
+        Some(input)
+    }
+
     fn change(&self, out: &mut Builder<'_>, rows: Range<usize>) {
         let column = &mut out.columns[self.column];
         for row in rows {
@@ -299,6 +303,12 @@ impl Transform for Select {
         }
         out.commit_rows(rows.len());
         Ok(())
+    }
+
+    fn largest(&self, input: u64) -> Option<u64> {
+        // A component may be asked for under several names.
+        let times = |column: &usize| self.columns.iter().filter(|c| *c == column).count() as u64;
+        input.checked_mul(self.columns.iter().map(times).max()?)
     }
 }
 
@@ -360,10 +370,7 @@ impl Node for Map {
     }
 
     fn largest(&self) -> Option<u64> {
-        match self.transform.is_in_place() {
-            true => self.input.largest(),
-            false => self.spec.bytes().map(|n| n as u64),
-        }
+        self.spec.bytes().map(|n| n as u64).or_else(|| self.transform.largest(self.input.largest()?))
     }
 
     fn transform(&self) -> Option<Arc<dyn Transform>> {

@@ -40,6 +40,12 @@ pub(crate) trait Transform: Send + Sync {
         false
     }
 
+    /// The bytes of the largest element, from those of the input's; `None` where only running tells.
+    fn largest(&self, input: u64) -> Option<u64> {
+        let _ = input;
+        None
+    }
+
     /// For functions that change elements where they are: does so to some rows of `out`.
     fn change(&self, out: &mut Builder<'_>, rows: Range<usize>) {
         let _ = (out, rows);

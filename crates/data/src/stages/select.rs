@@ -2,7 +2,7 @@
 
 use crate::builder::Builder;
 use crate::dataset::{Node, expect_lookup, open_flow};
-use crate::flow::{Flow, Lookup, Open, Stage};
+use crate::flow::{Flow, InTurn, Lookup, Open, Stage};
 use crate::memory::{Counted, as_bytes};
 use crate::{Cardinality, Component, Dataset, Error, Spec};
 use plimsoll_tensor::{DType, Shape};
@@ -273,8 +273,13 @@ impl Node for Repeat {
     }
 
     fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
-        let (input, open) = (self.input.clone(), open.clone());
-        Ok(Box::new(RepeatStage { input, open, epoch, round: 0, times: self.times, flow: None, any: false }))
+        let (input, open, times) = (self.input.clone(), open.clone(), self.times);
+        let mut rounds = 0..times.unwrap_or(u64::MAX);
+        Ok(Box::new(InTurn::new(move |any| {
+            // Rounds of nothing would never end.
+            let round = rounds.next().filter(|round| *round == 0 || any)?;
+            Some(open_flow(&input, &open, round_epoch(epoch, round, times)))
+        })))
     }
 }
 
@@ -306,64 +311,6 @@ impl Lookup for RepeatLookup {
 
     fn preferred_bytes(&self) -> usize {
         self.input.preferred_bytes()
-    }
-}
-
-struct RepeatStage {
-    input: Arc<dyn Node>,
-    open: Open,
-    epoch: u64,
-    round: u64,
-    times: Option<u64>,
-    flow: Option<Flow>,
-    /// Whether this round has given something: rounds of nothing would never end.
-    any: bool,
-}
-
-impl RepeatStage {
-    /// Goes to the next round; false when there is none.
-    fn next_round(&mut self) -> bool {
-        self.flow = None;
-        self.round += 1;
-        std::mem::replace(&mut self.any, false)
-    }
-
-    fn flow(&mut self) -> Result<Option<&mut Flow>, Error> {
-        if self.times.is_some_and(|times| self.round >= times) {
-            return Ok(None);
-        }
-        if self.flow.is_none() {
-            let epoch = round_epoch(self.epoch, self.round, self.times);
-            self.flow = Some(open_flow(&self.input, &self.open, epoch)?);
-        }
-        Ok(self.flow.as_mut())
-    }
-}
-
-impl Stage for RepeatStage {
-    fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
-        let before = out.rows();
-        let Some(flow) = self.flow()? else { return Ok(false) };
-        let result = flow.fill(out, want);
-        self.any |= out.rows() > before || result.is_err();
-        match result {
-            Ok(false) => Ok(self.next_round()),
-            other => other,
-        }
-    }
-
-    fn skip(&mut self, n: u64) -> Result<Option<u64>, Error> {
-        let mut skipped = 0;
-        while skipped < n {
-            let Some(flow) = self.flow()? else { break };
-            let more = flow.skip(n - skipped)?;
-            self.any |= more > 0;
-            skipped += more;
-            if skipped < n && !self.next_round() {
-                break;
-            }
-        }
-        Ok(Some(skipped))
     }
 }
 

@@ -83,7 +83,7 @@ impl Node for Unbatch {
 
     fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
         let (input, trail) = (Inlet::new(open_flow(&self.input, open, epoch)?), open.trails.of(Key::of(self)));
-        Ok(Box::new(UnbatchStage { input, spec: self.spec.clone(), used: 0, given: 0, trail }))
+        Ok(Box::new(UnbatchStage { input, spec: self.spec.clone(), size: self.size, used: 0, lost: None, trail }))
     }
 
     fn trail(&self) -> Option<Key> {
@@ -135,16 +135,29 @@ impl Lookup for UnbatchLookup {
 struct UnbatchStage {
     input: Inlet,
     spec: Arc<Spec>,
+    size: Option<u64>,
     /// How many rows of the element at hand have been given.
     used: usize,
-    given: u64,
+    /// The rows of a bad element that are still to come, as errors: as many as a good one has.
+    lost: Option<(u64, Error)>,
     trail: Trail,
 }
 
 impl UnbatchStage {
     fn take_apart(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
+        if let Some((rows, error)) = self.lost.take() {
+            self.lost = (rows > 1).then(|| (rows - 1, error.clone()));
+            return Err(error);
+        }
         let spec = self.input.flow().spec.clone();
-        let Some((chunk, rows)) = self.input.peek(want)? else { return Ok(false) };
+        let (chunk, rows) = match self.input.peek(want) {
+            Ok(Some(at_hand)) => at_hand,
+            Ok(None) => return Ok(false),
+            Err(error) => {
+                self.lost = self.size.filter(|size| *size > 1 && error.is_data()).map(|size| (size - 1, error.clone()));
+                return Err(error);
+            }
+        };
         let (chunk, element) = (chunk.clone(), rows.start);
         let number = self.input.first() + element as u64;
         let mut size = None;
@@ -179,9 +192,9 @@ impl Stage for UnbatchStage {
     fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
         let before = out.rows();
         let result = self.take_apart(out, want);
-        self.given += (out.rows() - before) as u64 + result.is_err() as u64;
-        if self.used == 0 {
-            self.trail.note(self.given, self.input.used());
+        self.trail.give(out.rows() - before, &result);
+        if self.used == 0 && self.lost.is_none() {
+            self.trail.note(self.input.used());
         }
         result
     }
@@ -191,9 +204,7 @@ impl Stage for UnbatchStage {
             return Ok(None);
         }
         let start = self.trail.enter(n, |used| self.input.skip(used))?;
-        self.given = start.given;
         let (account, spec) = (self.input.flow().open.account.clone(), self.spec.clone());
-        let passed = pass_over(n - start.given, || Builder::new(&account, &spec), |out, want| self.fill(out, want))?;
-        Ok(Some(start.given + passed))
+        pass_over(start.given, n, &account, &spec, |out, want| self.fill(out, want)).map(Some)
     }
 }

@@ -1,18 +1,21 @@
 //! A step of a model with the ways to cut it, and its plans within a limit.
 
-use super::{GRAIN, Need, Step};
+use super::{GRAIN, Step};
+use crate::cost::{Sizes, Work};
 use crate::evict::{Effort, Problem};
 use crate::lifetime::lifetimes;
 use crate::limit;
 use crate::split::{self, Batch, Cut, SplitInfo, Splitter};
 use crate::{CostModel, Options, Plan, PlanError, StateLayout, fuse, schedule};
-use plimsoll_graph::{Cost, Graph, NodeId, Types, Value};
-use plimsoll_tensor::TensorType;
+use plimsoll_graph::{Cost, Graph, NodeId};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
 /// How often a plan is made again when it has more nodes than there is room for.
 const TRIES: usize = 2;
+
+/// The part of a floor above it from which on there is ample room.
+const AMPLE: u64 = 2;
 
 /// A step with the ways to cut it.
 pub(super) struct Prepared {
@@ -21,18 +24,20 @@ pub(super) struct Prepared {
     /// The whole batch first, then ever smaller slices.
     variants: Vec<Variant>,
     /// What was found out about floors.
-    floors: RefCell<HashMap<FloorKey, Vec<(u64, usize)>>>,
+    floors: RefCell<HashMap<Ways, Vec<(u64, usize)>>>,
+    /// What was found out about the least that variants need.
+    least: RefCell<HashMap<(Ways, usize), Need>>,
 }
 
-/// What floors depend on: what may be done, and the size of the states in the file.
-type FloorKey = (bool, bool, u64);
+/// What needs depend on: what may be done, and the size of the states in the file.
+type Ways = (bool, bool, u64);
 
 /// A way to cut a step. Its graph can be large, so it is made when it is looked at and not kept.
 struct Variant {
     cut: Option<Cut>,
     n_nodes: usize,
     /// What runs, and how often.
-    bill: Vec<(&'static str, Cost, usize)>,
+    bill: Vec<(&'static str, Work, usize)>,
 }
 
 /// A variant's graph in its order.
@@ -40,6 +45,40 @@ struct Opened {
     graph: Graph,
     order: Vec<NodeId>,
     split: Option<SplitInfo>,
+}
+
+/// What a plan takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Size {
+    pub arena: u64,
+    pub nodes: u64,
+}
+
+impl Size {
+    fn of(plan: &Plan) -> Size {
+        Size { arena: plan.arena_bytes, nodes: plan.graph.nodes().len() as u64 }
+    }
+
+    pub fn bytes(self, node_bytes: u64) -> u64 {
+        self.arena + node_bytes * self.nodes
+    }
+}
+
+/// A plan that keeps a limit; it is made again where it was only known to be there.
+pub(super) struct Found {
+    pub size: Size,
+    plan: Option<Plan>,
+    variant: usize,
+}
+
+/// What a step needs at least, and why.
+#[derive(Clone, Default)]
+pub(super) struct Need {
+    pub size: Size,
+    /// What one op needs of it, whatever is done.
+    pub floor: u64,
+    /// That op.
+    pub floor_op: String,
 }
 
 /// A step that is planned with some options.
@@ -67,8 +106,13 @@ impl Prepared {
                 None => {}
             }
         }
-        let mut prepared =
-            Prepared { fused, batch: step.batch.clone(), variants: Vec::new(), floors: RefCell::default() };
+        let mut prepared = Prepared {
+            fused,
+            batch: step.batch.clone(),
+            variants: Vec::new(),
+            floors: RefCell::default(),
+            least: RefCell::default(),
+        };
         if cuts.is_empty() || cuts[0].exact {
             let bill = bill(&prepared.fused);
             prepared.variants.push(Variant { cut: None, n_nodes: prepared.fused.nodes().len(), bill });
@@ -102,10 +146,14 @@ impl Prepared {
         Ok(Opened { order: schedule::schedule(&graph), graph, split })
     }
 
+    pub fn most_nodes(&self) -> usize {
+        self.variants.iter().map(|v| v.n_nodes).max().unwrap_or(0)
+    }
+
     /// What the variants take without a limit. Slices are never said to be faster than the whole: that would be chance.
     pub fn seconds(&self, costs: &CostModel) -> Vec<f64> {
         let of = |variant: &Variant| {
-            let times = variant.bill.iter().map(|(op, cost, times)| costs.seconds(op, cost) * *times as f64);
+            let times = variant.bill.iter().map(|(op, work, times)| costs.seconds(op, work) * *times as f64);
             times.sum::<f64>()
         };
         let whole = of(&self.variants[0]);
@@ -120,23 +168,35 @@ impl Prepared {
 }
 
 impl Planning<'_> {
-    /// A plan whose arena and nodes keep a limit. A refusal counts both too.
-    pub fn plan(&self, variant: usize, layout: &StateLayout, limit: Option<u64>) -> Result<Plan, PlanError> {
+    /// The plan without a limit.
+    pub fn whole(&self, layout: &StateLayout) -> Result<Plan, PlanError> {
+        let Opened { graph, order, split } = self.step.open(self.step.variants[0].cut)?;
+        let plan = limit::plan_within(graph, &order, layout, &Options { limit: None, ..self.options.clone() })?;
+        Ok(self.complete(plan, 0, split))
+    }
+
+    /// The plan of a variant that needs least, by a search that knows of no limit.
+    fn least_plan(&self, variant: usize, layout: &StateLayout) -> Result<(Plan, Need), PlanError> {
         let Opened { graph, order, split } = self.step.open(self.step.variants[variant].cut)?;
-        let outside = self.step.overhead(variant, self.options);
-        let options = Options { limit: limit.map(|limit| limit.saturating_sub(outside)), ..self.options.clone() };
-        let plan = limit::plan_within(graph, &order, layout, &options).map_err(|e| match e {
-            PlanError::DoesNotFit { limit, smallest, floor, floor_op, unlimited, peak } => PlanError::DoesNotFit {
-                limit: limit + outside,
-                smallest: smallest + outside,
-                floor: floor + outside,
-                floor_op,
-                unlimited: unlimited + outside,
-                peak,
-            },
-            other => other,
-        })?;
-        Ok(self.complete(plan, variant, split))
+        let (plan, floor, floor_op) = limit::least_plan(&graph, &order, layout, self.options)?;
+        let size = Size::of(&plan);
+        let floor = floor + self.options.node_bytes * size.nodes;
+        Ok((self.complete(plan, variant, split), Need { size, floor, floor_op }))
+    }
+
+    /// What that comes to, found out once.
+    fn least(&self, variant: usize, layout: &StateLayout) -> Result<Need, PlanError> {
+        let key = (self.ways(layout), variant);
+        if let Some(known) = self.step.least.borrow().get(&key) {
+            return Ok(known.clone());
+        }
+        let (_, need) = self.least_plan(variant, layout)?;
+        self.step.least.borrow_mut().insert(key, need.clone());
+        Ok(need)
+    }
+
+    fn ways(&self, layout: &StateLayout) -> Ways {
+        (self.options.recompute, self.options.spill, layout.file_bytes())
     }
 
     /// A plan whose arena and nodes keep a limit and that takes less than `below` seconds, if one is found soon.
@@ -172,11 +232,30 @@ impl Planning<'_> {
         plan
     }
 
-    /// A plan within the limit, the first that is found.
-    pub fn some_within(&self, layout: &StateLayout, limit: u64) -> Result<Option<Plan>, PlanError> {
-        for (floor, i) in self.lowest(layout)? {
-            if floor <= limit
-                && let Ok(plan) = fits(self.plan(i, layout, Some(limit)))?
+    /// Some plan within the limit: one that is found soon where there is ample room, or the least there is.
+    ///
+    /// The least does not depend on the limit: one that has room for it is never refused.
+    pub fn some_within(&self, layout: &StateLayout, limit: u64) -> Result<Option<Found>, PlanError> {
+        if let Some(plan) = self.soon_within(layout, limit)? {
+            return Ok(Some(Found { size: Size::of(&plan), plan: Some(plan), variant: 0 }));
+        }
+        for (floor, variant) in self.lowest(layout)? {
+            if floor <= limit {
+                let Need { size, .. } = self.least(variant, layout)?;
+                if size.bytes(self.options.node_bytes) <= limit {
+                    return Ok(Some(Found { size, plan: None, variant }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// A plan that is found soon, where the limit has ample room: not much above the floor it takes longer to find none than to find out
+    /// what the least is.
+    pub fn soon_within(&self, layout: &StateLayout, limit: u64) -> Result<Option<Plan>, PlanError> {
+        for (floor, variant) in self.lowest(layout)? {
+            if floor + floor / AMPLE <= limit
+                && let Some(plan) = self.plan_soon(variant, layout, limit, f64::INFINITY)?
             {
                 return Ok(Some(plan));
             }
@@ -184,9 +263,14 @@ impl Planning<'_> {
         Ok(None)
     }
 
+    /// The plan of what was found.
+    pub fn plan_of(&self, found: Found, layout: &StateLayout) -> Result<Plan, PlanError> {
+        found.plan.map_or_else(|| Ok(self.least_plan(found.variant, layout)?.0), Ok)
+    }
+
     /// What every variant cannot do without, least first.
     pub fn floors(&self, layout: &StateLayout) -> Result<Vec<(u64, usize)>, PlanError> {
-        let key = (self.options.recompute, self.options.spill, layout.file_bytes());
+        let key = self.ways(layout);
         if let Some(known) = self.step.floors.borrow().get(&key) {
             return Ok(known.clone());
         }
@@ -194,7 +278,7 @@ impl Planning<'_> {
         for (i, variant) in self.step.variants.iter().enumerate() {
             let opened = self.step.open(variant.cut)?;
             let floor = Problem::of(&opened.graph, &opened.order, layout, self.options).floor().bytes;
-            floors.push((self.step.overhead(i, self.options) + floor, i));
+            floors.push((self.options.node_bytes * variant.n_nodes as u64 + floor, i));
         }
         floors.sort_unstable();
         self.step.floors.borrow_mut().insert(key, floors.clone());
@@ -205,6 +289,8 @@ impl Planning<'_> {
     /// take longer than a refusal may.
     pub fn lowest(&self, layout: &StateLayout) -> Result<Vec<(u64, usize)>, PlanError> {
         let mut floors = self.floors(layout)?;
+        let base = |variant: usize| self.options.node_bytes * self.step.variants[variant].n_nodes as u64;
+        floors.sort_by_key(|(floor, i)| floor - base(*i) + self.step.overhead(*i, self.options));
         let mut seen = 0;
         floors.retain(|(_, i)| {
             seen += (*i != 0) as usize;
@@ -213,18 +299,16 @@ impl Planning<'_> {
         Ok(floors)
     }
 
-    /// The smallest limit for which a plan is found.
+    /// The least that any of these needs.
     pub fn smallest(&self, layout: &StateLayout) -> Result<Need, PlanError> {
+        let bytes = |need: &Need| need.size.bytes(self.options.node_bytes);
         let mut least: Option<Need> = None;
         for (floor, i) in self.lowest(layout)? {
-            if least.as_ref().is_some_and(|need| floor >= need.bytes) {
-                break;
+            if least.as_ref().is_some_and(|need| floor >= bytes(need)) {
+                continue;
             }
-            let need = match fits(self.plan(i, layout, Some(0)))? {
-                Err(need) => need,
-                Ok(_) => Need::default(),
-            };
-            if least.as_ref().is_none_or(|l| need.bytes < l.bytes) {
+            let need = self.least(i, layout)?;
+            if least.as_ref().is_none_or(|l| bytes(&need) < bytes(l)) {
                 least = Some(need);
             }
         }
@@ -283,24 +367,12 @@ fn live_bytes(graph: &Graph, options: &Options) -> u64 {
 }
 
 /// What runs in a graph, and how often: seconds follow from it by any costs.
-fn bill(graph: &Graph) -> Vec<(&'static str, Cost, usize)> {
-    let mut times: BTreeMap<(&'static str, u64, u64), usize> = BTreeMap::new();
+fn bill(graph: &Graph) -> Vec<(&'static str, Work, usize)> {
+    let mut times: BTreeMap<(&'static str, Sizes, u64, u64), usize> = BTreeMap::new();
     for (_, node) in graph.nodes().filter(|(_, node)| node.op.runs()) {
-        let of = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *graph.ty(v)).collect() };
-        let (inputs, outputs) = (of(&node.inputs), of(&node.outputs));
-        let cost = node.op.cost(&Types { inputs: &inputs, outputs: &outputs });
-        *times.entry((node.op.name(), cost.flops, cost.bytes)).or_default() += 1;
+        let Work { cost, sizes } = Work::of(graph, node);
+        *times.entry((node.op.name(), sizes, cost.flops, cost.bytes)).or_default() += 1;
     }
-    times.into_iter().map(|((op, flops, bytes), n)| (op, Cost { flops, bytes }, n)).collect()
-}
-
-/// A plan, or what it would need.
-fn fits(plan: Result<Plan, PlanError>) -> Result<Result<Plan, Need>, PlanError> {
-    match plan {
-        Ok(plan) => Ok(Ok(plan)),
-        Err(PlanError::DoesNotFit { smallest, floor, floor_op, .. }) => {
-            Ok(Err(Need { bytes: smallest, floor, floor_op }))
-        }
-        Err(other) => Err(other),
-    }
+    let line = |((op, sizes, flops, bytes), n)| (op, Work { cost: Cost { flops, bytes }, sizes }, n);
+    times.into_iter().map(line).collect()
 }

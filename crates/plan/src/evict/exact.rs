@@ -12,9 +12,6 @@ use std::collections::{BinaryHeap, HashMap};
 /// Units are bits of a number.
 const MOST_UNITS: usize = 64;
 
-/// The most states that are remembered, at some hundred bytes each: planning must not take more memory than it plans for.
-const MOST_STATES: usize = 1 << 15;
-
 /// What it takes to reach a state, in looks at units.
 const REACH: u64 = 8;
 
@@ -34,9 +31,10 @@ pub(super) fn is_small(problem: &Problem) -> bool {
     !in_file && problem.units.len() <= MOST_UNITS
 }
 
-/// The best run that takes less than `below` seconds, if `allowed` work suffices to find it; with the work that was done.
-pub(super) fn best_run(problem: &Problem, limit: u64, below: f64, allowed: u64) -> (Outcome, u64) {
-    let mut search = Search::new(problem, limit, below, allowed);
+/// The best run that takes less than `below` seconds, if `allowed` work and so many remembered states suffice to find it; with the work
+/// that was done.
+pub(super) fn best_run(problem: &Problem, limit: u64, below: f64, allowed: u64, states: usize) -> (Outcome, u64) {
+    let mut search = Search::new(problem, limit, below, allowed, states);
     let outcome = search.run();
     (outcome, search.work)
 }
@@ -56,6 +54,7 @@ struct Search<'a> {
     limit: u64,
     below: f64,
     allowed: u64,
+    most_states: usize,
     work: u64,
     /// By task: what it reads, what it makes.
     inputs: Vec<u64>,
@@ -83,7 +82,7 @@ fn each_bit(mut mask: u64) -> impl Iterator<Item = usize> {
 }
 
 impl<'a> Search<'a> {
-    fn new(problem: &'a Problem, limit: u64, below: f64, allowed: u64) -> Search<'a> {
+    fn new(problem: &'a Problem, limit: u64, below: f64, allowed: u64, most_states: usize) -> Search<'a> {
         let n = problem.tasks.len();
         let inputs: Vec<u64> = problem.tasks.iter().map(|t| mask(&t.inputs)).collect();
         let outputs: Vec<u64> = problem.tasks.iter().map(|t| mask(&t.outputs)).collect();
@@ -105,6 +104,7 @@ impl<'a> Search<'a> {
             limit,
             below,
             allowed,
+            most_states,
             work: n as u64,
             inputs,
             outputs,
@@ -162,7 +162,7 @@ impl<'a> Search<'a> {
                     self.run_task(task, at, &state);
                 }
             }
-            if self.work > self.allowed || self.states.len() > MOST_STATES {
+            if self.work > self.allowed || self.states.len() > self.most_states {
                 return Outcome::Unknown;
             }
         }

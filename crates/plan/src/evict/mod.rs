@@ -62,13 +62,15 @@ pub struct Effort {
     pub base: u64,
     /// For every task of the graph.
     pub per_task: u64,
+    /// States that the search for the best run of a small problem may remember, at some hundred bytes each.
+    pub states: usize,
 }
 
 impl Effort {
     /// The first run that is found.
-    pub const QUICK: Effort = Effort { base: 0, per_task: 0 };
+    pub const QUICK: Effort = Effort { base: 0, per_task: 0, states: 1 << 13 };
     /// About a second for a thousand tasks.
-    pub const NORMAL: Effort = Effort { base: 1_000_000, per_task: 25_000 };
+    pub const NORMAL: Effort = Effort { base: 1_000_000, per_task: 25_000, states: 1 << 15 };
 }
 
 impl Default for Effort {

@@ -1,5 +1,6 @@
 //! What the search for evictions works on: pieces of memory and the tasks that need them, in the order they run.
 
+use crate::cost::Work;
 use crate::{Options, StateLayout};
 use plimsoll_graph::{Graph, NodeId, Source, Types, Value};
 use plimsoll_tensor::TensorType;
@@ -215,7 +216,7 @@ impl Problem {
             let of = |values: &[Value]| -> Vec<TensorType> { values.iter().map(|&v| *graph.ty(v)).collect() };
             let (in_types, out_types) = (of(&node.inputs), of(&node.outputs));
             let types = Types { inputs: &in_types, outputs: &out_types };
-            let mut task = Task::new(&[], &[], costs.seconds(node.op.name(), &node.op.cost(&types)));
+            let mut task = Task::new(&[], &[], costs.seconds(node.op.name(), &Work::of(graph, node)));
             task.node = Some(id);
             task.workspace = aligned(node.op.workspace(&types, options.threads));
             for (index, &output) in node.outputs.iter().enumerate() {

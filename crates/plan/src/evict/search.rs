@@ -104,7 +104,7 @@ impl<'a> Search<'a> {
             self.climb(limit, bound, allowed);
         }
         if exact::is_small(self.problem) && !done(self) {
-            let (outcome, work) = exact::best_run(self.problem, limit, self.best(), allowed.max(EXACT));
+            let (outcome, work) = exact::best_run(self.problem, limit, self.best(), allowed.max(EXACT), effort.states);
             self.work += work;
             if let Outcome::Best(run) = outcome {
                 return Some(run);

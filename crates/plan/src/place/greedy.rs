@@ -114,14 +114,14 @@ const LOOKS_AT_ITEMS_PER_RANGE: u64 = 12;
 const BEST_FIT_ORDERS: usize = 4;
 
 /// The best of several orders. No one of them wins everywhere.
-pub(super) fn best_of_orders(packer: &mut Packer, goal: &Goal) -> Solution {
+pub(super) fn best_of_orders(packer: &mut Packer, goal: &Goal, thorough: bool) -> Solution {
     let mut best: Option<Solution> = None;
     let mut tried = Vec::new();
     for order in orders(packer.problem) {
-        let height = packer.pack(&order, Fit::First, u64::MAX).expect("nothing reaches the limit");
-        if best.as_ref().is_none_or(|best| height < best.height) {
-            best = Some(Solution { offsets: packer.offsets.clone(), height, order: order.clone(), fit: Fit::First });
-        }
+        // What comes to more than the best so far is not looked at to its end.
+        let bar = best.as_ref().map_or(u64::MAX, |best: &Solution| best.height);
+        let Some(height) = packer.pack(&order, Fit::First, bar) else { continue };
+        best = Some(Solution { offsets: packer.offsets.clone(), height, order: order.clone(), fit: Fit::First });
         if goal.is_reached(height) {
             break;
         }
@@ -130,7 +130,7 @@ pub(super) fn best_of_orders(packer: &mut Packer, goal: &Goal) -> Solution {
     let mut best = best.expect("there are orders");
     // Takes several times as long, since all gaps are looked at, so only where it promises most.
     tried.sort_by_key(|&(height, _)| height);
-    for (_, order) in tried.into_iter().take(BEST_FIT_ORDERS) {
+    for (_, order) in tried.into_iter().take(if thorough { BEST_FIT_ORDERS } else { 0 }) {
         if goal.is_reached(best.height) {
             break;
         }

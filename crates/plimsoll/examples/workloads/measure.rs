@@ -3,8 +3,11 @@
 use plimsoll::Error;
 use plimsoll::callbacks::{Callback, Training};
 use plimsoll::data::Dataset;
-use plimsoll::trainer::{Fit, Techniques, Trainer};
+use plimsoll::trainer::{Fit, Profile, Techniques, Trainer};
 use plimsoll_budget::{Bytes, measure};
+use plimsoll_plan::cost::Work;
+use plimsoll_plan::{CostModel, Plan};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -103,13 +106,17 @@ impl Measure {
         if let Some(threads) = self.threads {
             trainer = trainer.threads(threads);
         }
-        if self.profile {
-            print!("{}", trainer.profile(data, None, self.steps * self.repeats)?);
-            return Ok(());
-        }
         trainer = trainer.techniques(self.techniques);
         if let Some(limit) = &self.limit {
             trainer = trainer.memory_limit(limit.as_str());
+        }
+        if self.profile {
+            let profile = trainer.profile(data, None, self.steps * self.repeats)?;
+            print!("{profile}");
+            if let Some(costs) = trainer.costs() {
+                compare(&profile, trainer.planned()[0], costs);
+            }
+            return Ok(());
         }
         let wanted = self.warm_up + self.steps * self.repeats;
         let mut clock =
@@ -183,6 +190,33 @@ impl Measure {
         println!("input    {}", history.input);
         println!("memory   {peak:.1} MiB resident at the peak, {anon:.1} MiB of it anonymous");
         Ok(())
+    }
+}
+
+/// Prints what ops took beside what the planner takes them for: by kind, then those that are furthest off.
+fn compare(profile: &Profile, plan: &Plan, costs: &CostModel) {
+    let line = |predicted: f64, measured: f64, what: &str| {
+        println!("{:>10.3} {:>10.3} {:>6.2}  {what}", 1e3 * predicted, 1e3 * measured, predicted / measured.max(1e-9));
+    };
+    let nodes = plan.instructions.iter().map(|i| plan.graph.node(i.node)).filter(|node| node.op.runs());
+    let mut kinds: BTreeMap<&str, (f64, f64, usize)> = BTreeMap::new();
+    let mut alike: BTreeMap<(&str, &str), (f64, f64, usize)> = BTreeMap::new();
+    for (op, node) in profile.ops.iter().zip(nodes).filter(|(_, node)| node.op.transfer().is_none()) {
+        let (predicted, measured) = (costs.seconds(op.op, &Work::of(&plan.graph, node)), op.time.as_secs_f64());
+        for entry in [kinds.entry(op.op).or_default(), alike.entry((op.op, &op.types)).or_default()] {
+            *entry = (entry.0 + predicted, entry.1 + measured, entry.2 + 1);
+        }
+    }
+    println!("\n{:>10} {:>10} {:>6}", "predicted", "ms", "ratio");
+    let all = kinds.values().fold((0.0, 0.0), |sum, kind| (sum.0 + kind.0, sum.1 + kind.1));
+    line(all.0, all.1, "all ops but transfers");
+    for (name, (predicted, measured, count)) in kinds {
+        line(predicted, measured, &format!("{name}, {count} times"));
+    }
+    let mut furthest: Vec<_> = alike.into_iter().collect();
+    furthest.sort_by(|(_, a), (_, b)| (b.0 - b.1).abs().total_cmp(&(a.0 - a.1).abs()));
+    for ((name, types), (predicted, measured, count)) in furthest.into_iter().take(30) {
+        line(predicted, measured, &format!("{name} {types}, {count} times"));
     }
 }
 

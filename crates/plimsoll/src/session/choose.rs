@@ -1,7 +1,7 @@
 //! Keeping a memory limit: which techniques may be used, what they cost on this machine, and which are chosen.
 
 use super::Terms;
-use super::limit::{GRAIN, HEAP_OF_A_NODE, Room};
+use super::limit::{GRAIN, HEAP_OF_A_NODE, Room, search_bytes};
 use crate::error::Error;
 use plimsoll_budget::Bytes;
 use plimsoll_exec::{ExecError, SpillFile, calibrate};
@@ -151,9 +151,12 @@ impl Kept {
 /// How long the ops of a model are measured before the first plan that has to choose.
 const CALIBRATION: Duration = Duration::from_millis(900);
 
+/// How long the disk is, in every process that may use it: how fast it is depends on who else does.
+const DISK_CALIBRATION: Duration = Duration::from_millis(60);
+
 /// How hard to look for a cheaper plan at each of the few rooms that are looked at, once it is known that there is one: about a tenth of a
 /// second for a thousand ops.
-const SEARCH: Effort = Effort { base: 7_000_000, per_task: 3_500 };
+const SEARCH: Effort = Effort { base: 7_000_000, per_task: 3_500, states: Effort::QUICK.states };
 
 impl Terms {
     /// Where a spill file may be made; `None` when none may, or none of the usual directories is on a disk.
@@ -215,17 +218,24 @@ impl Terms {
 
     /// Whether there is a way to keep the limit.
     pub(crate) fn exists(&self, steps: &[Step<'_>], states: &[State], room: &Room) -> bool {
-        let Some(limit) = room.limit.filter(|limit| room.fixed.may_search(*limit)) else { return false };
+        let Some(limit) = room.limit else { return false };
         let space = room.fixed.space_within(limit).0;
-        let exists = |options: &Options, space: u64| Chooser::new(steps, states, options)?.exists(space);
         let in_memory = self.options(false);
-        let overhead = || {
-            let whole = Chooser::new(steps, states, &in_memory)?.unlimited()?;
-            Ok::<u64, PlanError>(spill_overhead(whole.bytes(in_memory.node_bytes)).0)
+        let exists = || -> Result<bool, PlanError> {
+            let chooser = Chooser::new(steps, states, &in_memory)?;
+            if !room.fixed.may_search(limit, search_bytes(steps, &chooser)) {
+                return Ok(false);
+            }
+            if chooser.exists(space)? {
+                return Ok(true);
+            }
+            if !self.may_spill().unwrap_or(false) {
+                return Ok(false);
+            }
+            let overhead = spill_overhead(chooser.unlimited()?.bytes(in_memory.node_bytes)).0;
+            chooser.with(&self.options(true)).exists(space.saturating_sub(overhead))
         };
-        exists(&in_memory, space).unwrap_or(false)
-            || self.may_spill().unwrap_or(false)
-                && overhead().and_then(|o| exists(&self.options(true), space.saturating_sub(o))).unwrap_or(false)
+        exists().unwrap_or(false)
     }
 
     /// What the planner may do, with or without a file.
@@ -250,30 +260,35 @@ impl Terms {
         // Whether there is a way at all does not depend on what it costs.
         let (in_memory, with_file) = (self.options(false), self.options(true));
         let chooser = Chooser::new(steps, states, &in_memory)?;
+        let search = search_bytes(steps, &chooser);
+        self.budget.make_room(search);
+        let may_search = room.fixed.may_search(limit, search);
         let choosers = (&chooser, chooser.with(&with_file));
         let fits =
             |space: u64| Ok(choosers.0.exists(space)? || spill && choosers.1.exists(space.saturating_sub(overhead))?);
-        if !room.fixed.may_search(limit) || !fits(space)? {
-            let mut refusal = choosers.0.refusal(space)?;
-            let mut beside = Bytes(refusal.states);
-            if spill {
-                // The smaller of the two is told.
-                let filed = choosers.1.refusal(space)?;
-                let filed = Refusal { smallest: filed.smallest + overhead, ..filed };
-                if filed.smallest < refusal.smallest {
-                    let stay = states.iter().filter(|s| s.rank.is_none()).map(|s| s.ty.bytes() as u64).sum();
-                    (refusal, beside) = (filed, Bytes(stay) + Bytes(overhead));
-                }
-            }
+        if !may_search || !fits(space)? {
+            // The smaller of the two is told; what is not smaller in any case is not looked for.
+            let filed = spill.then(|| choosers.1.refusal(space)).transpose()?;
+            let filed = filed.map(|r| Refusal { smallest: r.smallest + overhead, ..r });
+            let may_be_less = |than: &Refusal| Ok::<_, PlanError>(choosers.0.floor()? < than.smallest);
+            let plain = match &filed {
+                Some(filed) if !may_be_less(filed)? => None,
+                _ => Some(choosers.0.refusal(space)?),
+            };
+            let stay = states.iter().filter(|s| s.rank.is_none()).map(|s| s.ty.bytes() as u64).sum();
+            let ways = plain.map(|r| (Bytes(r.states), r)).into_iter();
+            let ways = ways.chain(filed.map(|r| (Bytes(stay) + Bytes(overhead), r)));
+            let (beside, refusal) =
+                ways.min_by_key(|(_, r)| r.smallest).expect("there is one without a file or one with it");
             let refusal = tried(refusal, fits)?;
-            if !room.fixed.may_search(limit) || refusal.smallest > space {
-                return Err(room.refusal(limit, refusal, beside));
+            if !may_search || refusal.smallest > space {
+                return Err(room.refusal(limit, refusal, beside, search));
             }
             // The search found nothing for this room, but for a smaller one: what does for less does here.
             space = refusal.smallest;
         }
         let less = space.saturating_sub(overhead);
-        let costs = self.measured(steps, Bytes(space));
+        let costs = self.measured(steps, Bytes(space), spill);
         let found = chooser.with(&Options { costs: costs.clone(), ..in_memory }).within(space, f64::INFINITY)?;
         let known = found.as_ref().map_or(f64::INFINITY, Choice::seconds);
         let filed = match spill {
@@ -285,7 +300,7 @@ impl Terms {
     }
 
     /// What the ops of these steps cost on this machine: from earlier runs, and measured where nothing is known.
-    fn measured(&mut self, steps: &[Step<'_>], room: Bytes) -> CostModel {
+    fn measured(&mut self, steps: &[Step<'_>], room: Bytes, spill: bool) -> CostModel {
         let path = calibrate::cache_path(self.threads);
         let mut model = self.costs.take().unwrap_or_else(|| {
             let mut model = CostModel::default();
@@ -313,6 +328,11 @@ impl Terms {
         {
             calibrate::save(&model, path);
         }
+        let directory = self.spill_dir().filter(|_| spill);
+        if let Some(directory) = directory.filter(|directory| self.timed_disk.as_ref() != Some(directory)) {
+            calibrate::time_disk(&mut model, &directory, &pool, room, DISK_CALIBRATION);
+            self.timed_disk = Some(directory);
+        }
         self.costs = Some(model.clone());
         model
     }
@@ -329,12 +349,12 @@ pub fn usual_spill_dir() -> PathBuf {
     SpillFile::first_on_disk(usual_directories()).unwrap_or_else(std::env::temp_dir)
 }
 
-/// Slices on which the ops of a step are timed: some that take long enough and not much longer, and the finest, on which some
-/// ops are much less efficient.
+/// Slices on which the ops of a step are timed: a third and an eighth of the batch, or what is nearest, and the finest, on which some ops are
+/// much less efficient. Between them time is taken to grow evenly.
 fn a_few_slices(graph: &Graph, batch: &Batch) -> Vec<usize> {
     let all = candidates(graph, batch);
-    let middle = all.iter().copied().min_by_key(|entries| entries.abs_diff(batch.entries / 8));
-    let mut few: Vec<usize> = middle.into_iter().chain(all.last().copied()).collect();
+    let near = |part: usize| all.iter().copied().min_by_key(|entries| entries.abs_diff(batch.entries / part));
+    let mut few: Vec<usize> = [near(3), near(8), all.last().copied()].into_iter().flatten().collect();
     few.dedup();
     few
 }

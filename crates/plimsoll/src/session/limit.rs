@@ -17,8 +17,8 @@ use plimsoll_exec::{ArenaError, Engine, Sounding, sound};
 use plimsoll_graph::Graph;
 use plimsoll_kernels::gemm::Packing;
 use plimsoll_kernels::pool::STACK_BYTES;
-use plimsoll_plan::Explanation;
 use plimsoll_plan::choose::{Choice, Refusal};
+use plimsoll_plan::{Chooser, Explanation, Step};
 use std::fmt;
 
 /// Stack and heap memory that a thread touches by being there.
@@ -36,9 +36,14 @@ const HEAP_OF_TRACING: Bytes = Bytes(1 << 10);
 /// Heap memory that planning takes for a while, before there is an arena: so much for a traced node.
 const PLANNING_OF_A_NODE: Bytes = Bytes::kib(6);
 
-/// The same for looking for a way to keep a limit, and where steps may be cut into slices, which have nodes of their own.
-const SEARCH_OF_A_NODE: Bytes = Bytes::kib(12);
-const SPLIT_SEARCH_OF_A_NODE: Bytes = Bytes::kib(24);
+/// The same for looking for a way to keep a limit: so much for a traced node, and for one of the largest graph that is looked at, which
+/// may have a node for every slice of a batch. Measured 4.5 KiB for a traced node where nothing is cut (DenseNet-121), and 6 KiB for one of
+/// the largest graph where much is (an LSTM).
+const SEARCH_OF_A_TRACED_NODE: Bytes = Bytes::kib(2);
+const SEARCH_OF_A_NODE: Bytes = Bytes::kib(8);
+
+/// What the search takes at least: small steps are looked through for the best way there is.
+const SEARCH_OF_A_SMALL_STEP: Bytes = Bytes::mib(1);
 
 /// What the kernel holds for a thread (its stack), and for a core (memory it takes ahead of need). A control group counts
 /// both.
@@ -95,8 +100,6 @@ pub struct Fixed {
     pub others: Bytes,
     /// What planning takes, before there are states and an arena: not in the sum, but a limit must have room for it.
     pub planning: Bytes,
-    /// What it takes to look for a way to keep a limit that the plain plan does not keep.
-    pub search: Bytes,
 }
 
 impl Fixed {
@@ -116,9 +119,9 @@ impl Fixed {
         Bytes(space / GRAIN.0 * GRAIN.0)
     }
 
-    /// Whether a limit has room for looking for a way to keep it.
-    pub(crate) fn may_search(&self, limit: Bytes) -> bool {
-        limit >= self.process + self.others + self.search
+    /// Whether a limit has room for looking for a way to keep it, which takes so much.
+    pub(crate) fn may_search(&self, limit: Bytes, search: Bytes) -> bool {
+        limit >= self.process + self.others + search
     }
 
     /// The limit under which so many bytes are left for states and arena, here and in another process.
@@ -129,6 +132,13 @@ impl Fixed {
         (self.process + self.others + planning).max(self.total() + with_tables(space) + Bytes(3 * PAGE))
             + Bytes(GRAIN.0 / 2)
     }
+}
+
+/// What it takes to look for a way to keep a limit that the plain plans do not keep.
+pub(crate) fn search_bytes(steps: &[Step<'_>], chooser: &Chooser<'_>) -> Bytes {
+    let traced: usize = steps.iter().map(|s| s.graph.nodes().len()).sum();
+    let nodes = SEARCH_OF_A_TRACED_NODE.0 * traced as u64 + SEARCH_OF_A_NODE.0 * chooser.most_nodes() as u64;
+    HEAP + SEARCH_OF_A_SMALL_STEP.max(Bytes(nodes))
 }
 
 /// Whole pages, and the page tables that lead to them: one for so many entries, and one more since a mapping begins anywhere.
@@ -272,6 +282,8 @@ pub struct MemoryGrew {
 #[derive(Clone, Debug)]
 pub(crate) struct LoadLine {
     limit: Bytes,
+    /// The limit of the budget then.
+    of_budget: Option<Bytes>,
     /// What the process's files take, as planned.
     files: Bytes,
     /// What was measured after the epoch before.
@@ -290,15 +302,15 @@ pub(crate) struct Room {
 impl Room {
     /// The refusal of a limit.
     ///
-    /// `beside` is what must stand in states and arena beside the largest op.
-    pub fn refusal(&self, limit: Bytes, refusal: Refusal, beside: Bytes) -> Error {
+    /// `beside` is what must stand in states and arena beside the largest op, `search` what it takes to look for a way.
+    pub fn refusal(&self, limit: Bytes, refusal: Refusal, beside: Bytes, search: Bytes) -> Error {
         let by_host = self.limits.binding().filter(|b| b.source != Source::User);
         let unlimited = self.fixed.limit_for(Bytes(refusal.unlimited), self.fixed.planning);
         Error::WouldNotFit(Box::new(WouldNotFit {
             limit,
             source: by_host.map(ToString::to_string),
             asked: self.limits.wanted.filter(|_| self.limits.shortfall() > Bytes::ZERO),
-            smallest: self.fixed.limit_for(Bytes(refusal.smallest), self.fixed.search).min(unlimited),
+            smallest: self.fixed.limit_for(Bytes(refusal.smallest), self.fixed.planning.max(search)).min(unlimited),
             unlimited,
             states: Bytes(refusal.states),
             fixed: self.fixed.clone(),
@@ -394,10 +406,9 @@ impl Terms {
             + Bytes(process.0 / 512);
         let of_nodes = |each: Bytes| HEAP + Bytes(each.0 * n_nodes as u64);
         let planning = of_nodes(PLANNING_OF_A_NODE);
-        let search = of_nodes(if self.techniques.split { SPLIT_SEARCH_OF_A_NODE } else { SEARCH_OF_A_NODE });
         // Planning takes its memory for a while and without a reservation.
-        self.budget.make_room(planning.max(search));
-        let fixed = Fixed { process, library, runtime, results, input, others, planning, search };
+        self.budget.make_room(planning);
+        let fixed = Fixed { process, library, runtime, results, input, others, planning };
         Ok(Room { limits, limit, fixed, files })
     }
 
@@ -424,7 +435,8 @@ impl Terms {
         };
         self.runtime = Some(reserve("runtime", room.fixed.runtime + tables + plans)?);
         self.results = Some(reserve("results", room.fixed.results)?);
-        self.line = Some(LoadLine { limit, files: room.files, measured: Bytes::ZERO });
+        let of_budget = self.budget.limit();
+        self.line = Some(LoadLine { limit, of_budget, files: room.files, measured: Bytes::ZERO });
         Ok(())
     }
 
@@ -465,6 +477,7 @@ impl Terms {
         // What pipelines gave back may still lie in the heap.
         let input = self.budget.account(INPUT);
         let planned = self.budget.held() + input.peak().saturating_sub(input.held());
+        self.follow_budget()?;
         let (Some(line), Ok(usage)) = (&mut self.line, measure::usage()) else { return Ok(None) };
         let measured = usage.anonymous + line.files;
         let before = std::mem::replace(&mut line.measured, measured);
@@ -481,6 +494,18 @@ impl Terms {
         Ok(Some(format!(
             "after epoch {epoch} the process holds {measured} of {limit}, {more} more than planned: something else takes memory"
         )))
+    }
+}
+
+impl Terms {
+    /// Looks for the limit again when others have given the budget another one since the steps were planned.
+    fn follow_budget(&mut self) -> Result<(), Error> {
+        let of_budget = self.budget.limit();
+        if self.shared_budget && self.line.as_ref().is_some_and(|line| line.of_budget != of_budget) {
+            let limit = self.limits()?.limit.unwrap_or(Bytes::MAX);
+            self.line.iter_mut().for_each(|line| (line.limit, line.of_budget) = (limit, of_budget));
+        }
+        Ok(())
     }
 }
 
@@ -502,5 +527,26 @@ fn give_back_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_budget_that_is_given_another_limit_moves_the_line() {
+        // The process holds more than nothing, which is what was planned.
+        let (little, much) = (Bytes::kib(64), Bytes::gib(4));
+        let budget = Budget::new(little);
+        let mut terms = Terms { shared_budget: true, ..Terms::on(&budget) };
+        let line = LoadLine { limit: little, of_budget: Some(little), files: Bytes::ZERO, measured: Bytes::ZERO };
+        terms.line = Some(line);
+        let Err(Error::MemoryGrew(grew)) = terms.watch_memory(0) else { panic!("more is held than the limit") };
+        assert_eq!(grew.limit, little);
+        budget.set_limit(Some(much));
+        assert!(terms.watch_memory(1).expect("the limit was raised").is_some());
+        budget.set_limit(Some(little));
+        assert!(matches!(terms.watch_memory(2), Err(Error::MemoryGrew(_))));
     }
 }

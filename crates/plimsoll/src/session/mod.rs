@@ -43,6 +43,8 @@ pub struct Terms {
     pub(crate) spill_near: Option<PathBuf>,
     /// What ops cost on this machine, once it was measured.
     pub(crate) costs: Option<CostModel>,
+    /// The directory whose disk was measured for them.
+    timed_disk: Option<PathBuf>,
     /// What the steps at hand take besides states, arena and library.
     runtime: Option<Reservation>,
     /// Results and copies that are being made.
@@ -62,6 +64,7 @@ impl Default for Terms {
             spill_dir: None,
             spill_near: None,
             costs: None,
+            timed_disk: None,
             runtime: None,
             results: None,
             line: None,

@@ -10,7 +10,7 @@ use crate::optimizers::{self, Hyper};
 use crate::session::Techniques;
 use crate::trace::{Mode, Role, Trace, Variable, Variables};
 use crate::weights;
-use plimsoll_budget::Limit;
+use plimsoll_budget::{Bytes, Limit};
 use plimsoll_exec::{Engine, ProgramId, Settings};
 use plimsoll_graph::{Graph, Value};
 use plimsoll_plan::{Choice, Options, Plan, StateLayout, plan};
@@ -137,10 +137,11 @@ impl Trainer {
         match &mut self.compiled {
             None => {
                 let settings = Settings { threads: self.terms.threads, spill_dir: self.terms.spill_dir() };
-                let engine = Engine::open(&self.terms.budget, &layout, plans, settings)?;
-                let mut compiled = Compiled { engine, steps: keys.to_vec(), made };
-                write_states(&mut compiled.engine, &self.variables, self.seed, self.restored.as_ref(), |_| true)?;
-                self.compiled = Some(compiled);
+                let mut engine = Engine::open(&self.terms.budget, &layout, Vec::new(), settings)?;
+                // Before there is an arena, which is larger than any memory that this takes.
+                write_states(&mut engine, &self.variables, self.seed, self.restored.as_ref(), |_| true)?;
+                engine.set_plans(plans)?;
+                self.compiled = Some(Compiled { engine, steps: keys.to_vec(), made });
             }
             Some(compiled) => {
                 let known = compiled.engine.state_layout().clone();
@@ -341,6 +342,8 @@ pub(super) fn write_states(
             read_state(engine, &variable.name, file)?;
             continue;
         }
+        let kept = Bytes::from(variable.init.kept_bytes(&variable.ty.shape));
+        let _reservation = engine.reserve("initial values", kept)?;
         let parts = variable.init.parts(seed, &variable.name, &variable.ty.shape);
         let (dtype, mut at) = (variable.ty.dtype, 0);
         let mut block = [0.0f32; 1024];
