@@ -212,8 +212,10 @@ impl Bench<'_> {
         let types = Types { inputs: &in_types, outputs: &out_types };
         let need = kind.need(self.pool.threads());
         let end = self.arena.bytes() as u64;
-        let mut far = [self.next, self.far, need.near].into_iter().find(|at| at + need.far <= end)?;
-        let mut near = 0;
+        // The last of these may be among what other ops have near: what comes next must be above what this one has.
+        let fits = |at: &u64| need.near <= *at && at + need.far <= end;
+        let mut far = [self.next, self.far, need.near].into_iter().find(fits)?;
+        let (mut near, far_begin) = (0, far);
         let take = |at: &mut u64, bytes: usize| {
             // SAFETY: the arena has room for all operands, which are taken once each.
             let ptr = unsafe { self.arena.ptr().add(*at as usize) };
@@ -227,6 +229,7 @@ impl Bench<'_> {
         let mut outputs: Vec<Operand> =
             out_types.iter().map(|&ty| Operand { ptr: take(&mut near, ty.bytes()), ty }).collect();
         let scratch = take(&mut near, need.workspace);
+        debug_assert!(near <= far_begin && far <= end, "operands are apart");
         for &(input, output) in kind.op().mutates() {
             outputs[output].ptr = inputs[input].ptr;
         }
@@ -351,6 +354,20 @@ mod tests {
         let sizes = "512x512,512x512,512x512".parse().unwrap();
         let ratio = model.seconds("matmul", &Work { cost: twice, sizes }) / seconds;
         assert!((1.5..2.1).contains(&ratio), "{ratio}");
+    }
+
+    /// A product whose weights have room only among what other ops have near, before an op that has more near than the product.
+    #[test]
+    fn operands_stay_apart_where_room_is_short() {
+        let mut g = Graph::new();
+        let f32 = |rows: usize, columns: usize| TensorType::new(DType::F32, [rows, columns]);
+        let (x, w) = (g.input("x", f32(8, 512)), g.input("w", f32(512, 512)));
+        let (a, b, c) = (g.input("a", f32(384, 512)), g.input("b", f32(384, 512)), g.input("c", f32(768, 512)));
+        let values = [g.matmul(x, w).unwrap(), g.add(a, b).unwrap(), g.exp(c).unwrap()];
+        values.iter().enumerate().for_each(|(i, &v)| g.output(&format!("y{i}"), v));
+        let mut model = CostModel::default();
+        assert!(calibrate(&mut model, &[&g], &Pool::new(1), Bytes::mib(3) + Bytes::kib(64), Duration::from_secs(5)));
+        assert_eq!(model.samples.len(), 3, "{:?}", model.samples.keys());
     }
 
     #[test]
