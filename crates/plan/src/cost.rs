@@ -179,7 +179,9 @@ impl CostModel {
         if let Some(known) = samples.iter().find(|s| s.work == *work) {
             return known.seconds;
         }
-        let (mut below, mut above): (Option<(f64, f64)>, Option<(f64, f64)>) = (None, None);
+        // The part of this work that the next smaller and the next larger one are, and their seconds.
+        let mut below: Option<(f64, f64)> = None;
+        let mut above: Option<(f64, f64)> = None;
         for sample in samples {
             match work.part_of(&sample.work) {
                 Some(part) if part < 1.0 && below.is_none_or(|b| b.0 < part) => below = Some((part, sample.seconds)),
