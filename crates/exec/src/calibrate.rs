@@ -16,7 +16,7 @@ use plimsoll_plan::CostModel;
 use plimsoll_plan::cost::{Sample, Sizes, Work};
 use plimsoll_tensor::TensorType;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -279,49 +279,81 @@ fn processor() -> String {
 /// The first line of a file of figures.
 const HEADER: &str = "plimsoll costs 2";
 
-/// Adds the figures of a file to a model. A file that is missing or not ours adds nothing.
-pub fn load(model: &mut CostModel, path: &Path) {
-    // A file of figures is small: more is not read.
-    let small = std::fs::metadata(path).is_ok_and(|m| m.len() < 1 << 20);
-    let Some(text) = small.then(|| std::fs::read_to_string(path).ok()).flatten() else { return };
-    let mut lines = text.lines();
-    if lines.next() != Some(HEADER) {
-        return;
+/// A file of figures that has grown larger loses its older half.
+const LARGEST: u64 = 512 << 10;
+
+/// Of an op that was never timed on such operands, this many other runs are read: the likest is better than nothing.
+const OTHERS: usize = 8;
+
+/// Adds what a file says of the ops of these graphs to a model. A file that is missing or not ours adds nothing.
+pub fn load(model: &mut CostModel, path: &Path, graphs: &[&Graph]) {
+    let Some(lines) = lines(path) else { return };
+    let mut wanted: BTreeMap<&'static str, (Vec<Work>, usize)> = BTreeMap::new();
+    for kind in by_weight(&CostModel::default(), graphs) {
+        wanted.entry(kind.name()).or_default().0.push(kind.work);
     }
     let samples = Arc::make_mut(&mut model.samples);
-    for line in lines {
-        let mut words = line.split(' ');
-        let mut next = || words.next();
-        let (Some(op), Some(flops), Some(bytes), Some(sizes)) = (next(), next(), next(), next()) else { continue };
-        let (Some(runs), Some(seconds)) = (next(), next()) else { continue };
-        let (Ok(flops), Ok(bytes), Ok(sizes)) = (flops.parse(), bytes.parse(), sizes.parse()) else { continue };
-        let Ok(runs) = runs.parse() else { continue };
-        let work = Work { cost: Cost { flops, bytes }, sizes };
-        let samples = samples.entry(op.to_owned()).or_default();
-        let seconds = seconds.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds < 1e6);
-        if let Some(seconds) = seconds
-            && samples.len() < PER_OP
-            && samples.iter().all(|s| s.work != work)
-        {
-            samples.push(Sample { work, seconds, runs });
+    for (op, sample) in lines.filter_map(|line| parse(&line)) {
+        let Some((works, others)) = wanted.get_mut(op.as_str()) else { continue };
+        let known = samples.get(&op).map_or(&[][..], Vec::as_slice);
+        let is_own = works.iter().any(|work| work.part_of(&sample.work).is_some());
+        *others += usize::from(!is_own);
+        if (is_own || *others <= OTHERS) && known.len() < PER_OP && known.iter().all(|s| s.work != sample.work) {
+            samples.entry(op).or_default().push(sample);
         }
     }
 }
 
-/// Writes a model's figures to a file, whole or not at all. What goes wrong is not worth an error: the next run measures again.
+/// The lines of a file of figures after the first; `None` when it is not there or not ours.
+fn lines(path: &Path) -> Option<impl Iterator<Item = String> + use<>> {
+    let mut lines = BufReader::new(std::fs::File::open(path).ok()?.take(4 * LARGEST)).lines();
+    (lines.next()?.ok()? == HEADER).then(|| lines.map_while(Result::ok))
+}
+
+/// A line of a file of figures.
+fn parse(line: &str) -> Option<(String, Sample)> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let &[op, flops, bytes, sizes, runs, seconds] = &words[..] else { return None };
+    let cost = Cost { flops: flops.parse().ok()?, bytes: bytes.parse().ok()? };
+    let seconds = seconds.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds < 1e6)?;
+    let work = Work { cost, sizes: sizes.parse().ok()? };
+    Some((op.to_owned(), Sample { work, seconds, runs: runs.parse().ok()? }))
+}
+
+/// The line of a run: what ran, and how long.
+fn line(op: &str, sample: &Sample) -> (String, String) {
+    let Sample { work: Work { cost, sizes }, seconds, runs } = sample;
+    (format!("{op} {} {} {sizes} ", cost.flops, cost.bytes), format!("{runs} {seconds:e}"))
+}
+
+/// Adds a model's figures to a file, which is then whole or as it was. What goes wrong is not worth an error: the next run measures again.
 pub fn save(model: &CostModel, path: &Path) {
-    let mut text = format!("{HEADER}\n");
-    for (op, samples) in &*model.samples {
-        for Sample { work: Work { cost, sizes }, seconds, runs } in samples {
-            let _ = writeln!(text, "{op} {} {} {sizes} {runs} {seconds:e}", cost.flops, cost.bytes);
-        }
-    }
     let Some(folder) = path.parent() else { return };
     let part = path.with_extension(format!("{}.part", std::process::id()));
-    let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&part, text));
+    let written = std::fs::create_dir_all(folder).and_then(|()| write(model, path, &part));
     if written.and_then(|()| std::fs::rename(&part, path)).is_err() {
         let _ = std::fs::remove_file(&part);
     }
+}
+
+/// Writes a file that has a model's figures and those of another file that are not about the same.
+fn write(model: &CostModel, old: &Path, new: &Path) -> io::Result<()> {
+    let samples = model.samples.iter().flat_map(|(op, samples)| samples.iter().map(|s| line(op, s)));
+    let ours: BTreeMap<String, String> = samples.collect();
+    let is_ours =
+        |line: &str| ours.contains_key(line.trim_end_matches(|c| c != ' ').trim_end().trim_end_matches(|c| c != ' '));
+    let size = std::fs::metadata(old).map_or(0, |m| m.len());
+    let (mut passed, skipped) = (0, if size > LARGEST { size / 2 } else { 0 });
+    let mut file = BufWriter::new(std::fs::File::create(new)?);
+    writeln!(file, "{HEADER}")?;
+    for line in lines(old).into_iter().flatten() {
+        passed += line.len() as u64 + 1;
+        if passed > skipped && !is_ours(&line) {
+            writeln!(file, "{line}")?;
+        }
+    }
+    ours.iter().try_for_each(|(what, how)| writeln!(file, "{what}{how}"))?;
+    file.flush()
 }
 
 #[cfg(test)]
@@ -380,24 +412,43 @@ mod tests {
     fn figures_are_kept_and_nonsense_is_not() {
         let folder = std::env::temp_dir().join(format!("plimsoll-costs-{}", std::process::id()));
         let path = folder.join("costs.txt");
+        let graph = chain();
         let mut model = CostModel::default();
         let work = |sizes: &str| Work { cost: Cost { flops: 7, bytes: 9 }, sizes: sizes.parse().unwrap() };
-        let samples = ["2x3,3x4,2x4", "", "7,"].map(|sizes| Sample { work: work(sizes), seconds: 1.25e-5, runs: 3 });
-        model.samples = Arc::new([("matmul".into(), samples.to_vec())].into());
+        let sample = |sizes: &str, seconds: f64| Sample { work: work(sizes), seconds, runs: 3 };
+        let samples = ["2x3,3x4,2x4", "", "7,"].map(|sizes| sample(sizes, 1.25e-5));
+        model.samples = Arc::new([("matmul".into(), samples.to_vec()), ("conv".into(), samples.to_vec())].into());
         save(&model, &path);
-        let mut read = CostModel::default();
-        load(&mut read, &path);
-        assert_eq!(read, model);
+        let read = || {
+            let mut read = CostModel::default();
+            load(&mut read, &path, &[&graph]);
+            read
+        };
+        // Of ops that are not in the graph nothing is read, and so much of others.
+        let names = |model: &CostModel| model.samples.keys().cloned().collect::<Vec<_>>();
+        assert_eq!((names(&read()), read().samples["matmul"].len()), (vec!["matmul".to_owned()], 3));
+        // Figures are added to those that are there, in place of those about the same.
+        let mut other = CostModel::default();
+        let of = |sizes: &str, seconds: f64| vec![sample(sizes, seconds)];
+        other.samples = Arc::new([("matmul".into(), of("2x3,3x4,2x4", 5e-5)), ("exp".into(), of("3", 1e-6))].into());
+        save(&other, &path);
+        let (matmul, text) = (read().samples["matmul"].clone(), std::fs::read_to_string(&path).unwrap());
+        assert_eq!(matmul.iter().map(|s| s.seconds).collect::<Vec<_>>(), [1.25e-5, 1.25e-5, 5e-5]);
+        assert_eq!(text.lines().count(), 1 + 3 + 3 + 1, "{text}");
         for nonsense in [
             "",
             "something else\nmatmul 1 2 3 4\n",
             "plimsoll costs 2\nmatmul 1\nmatmul x y z 1 1\nmatmul 1 2 3 1 -3\n\u{0}",
         ] {
             std::fs::write(&path, nonsense).unwrap();
-            let mut read = CostModel::default();
-            load(&mut read, &path);
-            assert!(read.samples.values().all(Vec::is_empty), "{nonsense:?}");
+            assert!(read().samples.values().all(Vec::is_empty), "{nonsense:?}");
         }
+        // A file that has grown too large loses its older half.
+        let many: String = (0..16_000).map(|i| format!("matmul 7 9 {i}x3,3x4,{i}x4 3 1e-5\n")).collect();
+        std::fs::write(&path, format!("{HEADER}\n{many}")).unwrap();
+        save(&model, &path);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(" 15999x3") && !text.contains(" 0x3") && text.lines().count() < 10_000);
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -155,7 +155,7 @@ fn slices_that_the_planner_chooses_change_no_bit() {
         let (weights, loss, _) = case.train(case.trainer()).unwrap();
         let split_only = Techniques { recompute: false, spill: false, ..Techniques::ALL };
         // What was measured of this process moves a little while it goes on.
-        let least = smallest(&case, split_only) + plimsoll::Bytes::kib(512);
+        let least = smallest(&case, split_only) + plimsoll::Bytes::mib(1);
         let trainer = case.trainer().techniques(split_only).memory_limit(least);
         let (cut_weights, cut_loss, slices) = case.train(trainer).unwrap();
         println!("{}: {slices} slices within {least}", case.name);

@@ -127,8 +127,8 @@ impl Graph {
     /// let x = g.input("x", TensorType::new(DType::F32, [3]));
     /// // The identity, whose gradient is cut off at 1.
     /// let one = g.constant(1.0, DType::F32)?;
-    /// let arriving = g.broadcast(one, [3].into())?;
-    /// let leaving = g.min(arriving, one)?;
+    /// let arriving = g.broadcast(one, [3])?;
+    /// let leaving = g.minimum(arriving, one)?;
     /// let y = g.with_gradient(&[x], &[x], &[arriving], &[leaving])?[0];
     /// let square = g.square(y)?;
     /// let total = g.sum(square, &[0], false)?;

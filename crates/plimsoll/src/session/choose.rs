@@ -302,13 +302,6 @@ impl Terms {
     /// What the ops of these steps cost on this machine: from earlier runs, and measured where nothing is known.
     fn measured(&mut self, steps: &[Step<'_>], room: Bytes, spill: bool) -> CostModel {
         let path = calibrate::cache_path(self.threads);
-        let mut model = self.costs.take().unwrap_or_else(|| {
-            let mut model = CostModel::default();
-            if let Some(path) = &path {
-                calibrate::load(&mut model, path);
-            }
-            model
-        });
         let mut graphs: Vec<Graph> = Vec::new();
         for step in steps {
             let Ok(fused) = fuse::fuse(step.graph) else { continue };
@@ -321,6 +314,10 @@ impl Terms {
             graphs.push(fused);
         }
         let graphs: Vec<&Graph> = graphs.iter().collect();
+        let mut model = self.costs.take().unwrap_or_default();
+        if let Some(path) = &path {
+            calibrate::load(&mut model, path, &graphs);
+        }
         let pool = Pool::new(self.threads);
         let room = Bytes(room.0 / 2);
         if calibrate::calibrate(&mut model, &graphs, &pool, room, CALIBRATION)
