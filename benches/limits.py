@@ -27,7 +27,7 @@ PUBLISHED = {
 
 
 def run(program, arguments, limit, more=()):
-    command = [f"{EXAMPLES}/{program}", *arguments, "--json", "--repeats", "3", "--steps", "1", "--warm-up", "1", *more]
+    command = [f"{EXAMPLES}/{program}", *arguments, "--json", "--repeats", "5", "--steps", "1", "--warm-up", "1", *more]
     if limit:
         command += ["--memory-limit", f"{limit}KiB"]
     done = subprocess.run(command, capture_output=True, text=True)
