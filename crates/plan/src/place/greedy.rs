@@ -113,8 +113,9 @@ const LOOKS_AT_ITEMS_PER_RANGE: u64 = 12;
 /// How many orders are tried again with the smallest gap in place of the lowest.
 const BEST_FIT_ORDERS: usize = 4;
 
-/// The best of several orders. No one of them wins everywhere.
-pub(super) fn best_of_orders(packer: &mut Packer, goal: &Goal, thorough: bool) -> Solution {
+/// The best of several orders. No one of them wins everywhere. Where an exact search follows, the smallest gaps are not looked for: it finds
+/// more.
+pub(super) fn best_of_orders(packer: &mut Packer, goal: &Goal, smallest_gaps: bool) -> Solution {
     let mut best: Option<Solution> = None;
     let mut tried = Vec::new();
     for order in orders(packer.problem) {
@@ -130,7 +131,7 @@ pub(super) fn best_of_orders(packer: &mut Packer, goal: &Goal, thorough: bool) -
     let mut best = best.expect("there are orders");
     // Takes several times as long, since all gaps are looked at, so only where it promises most.
     tried.sort_by_key(|&(height, _)| height);
-    for (_, order) in tried.into_iter().take(if thorough { BEST_FIT_ORDERS } else { 0 }) {
+    for (_, order) in tried.into_iter().take(if smallest_gaps { BEST_FIT_ORDERS } else { 0 }) {
         if goal.is_reached(best.height) {
             break;
         }
