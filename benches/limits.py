@@ -15,12 +15,12 @@ EXAMPLES = "target/release/examples"
 
 # name: (program, arguments, [(fraction of the own peak, published overhead in % and by whom)])
 PUBLISHED = {
-    "resnet50": ("published", ["--model", "resnet50"],
+    "resnet50": ("published", ["--model", "resnet50", "--batch", "32"],
                  [(0.665, "+3.2 (MONeT)"), (0.532, "+5.6 (MONeT)"), (0.398, "+9.3 (MONeT)"), (0.331, "+12.0 (MONeT)")]),
-    "unet": ("published", ["--model", "unet"], [(0.70, "-4.1 (MONeT)"), (0.49, "+1.4 (MONeT)"), (0.475, "+24.5 (DTR)")]),
+    "unet": ("published", ["--model", "unet", "--batch", "4"], [(0.70, "-4.1 (MONeT)"), (0.49, "+1.4 (MONeT)"), (0.475, "+24.5 (DTR)")]),
     "gpt2": ("published", ["--model", "gpt2"], [(0.5, "+10 to 15 (HiRemate)"), (0.405, "+18.7 (DTR)")]),
-    "lstm": ("published", ["--model", "lstm"], [(0.5, ""), (0.36, "+41.3 (DTR)")]),
-    "densenet121": ("published", ["--model", "densenet121"], [(0.5, ""), (0.363, "+51.7 (DTR)")]),
+    "lstm": ("published", ["--model", "lstm", "--batch", "64"], [(0.5, ""), (0.36, "+41.3 (DTR)")]),
+    "densenet121": ("published", ["--model", "densenet121", "--batch", "16"], [(0.5, ""), (0.363, "+51.7 (DTR)")]),
     "w5": ("w5_gpt", [], [(0.75, ""), (0.5, ""), (0.34, ""), (0.25, "")]),
     "w6": ("w6_wall", [], [(0.5, ""), (0.25, ""), (0.2, "")]),
 }
