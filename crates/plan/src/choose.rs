@@ -319,8 +319,8 @@ impl<'a> Chooser<'a> {
                 let Some(found) = self.step(i, &self.plain).some_within(&layout, limit)? else { return Ok(None) };
                 all.push(found);
             }
-            let arena = all.iter().map(|f| f.size.arena).max().unwrap_or(0);
-            let nodes: u64 = all.iter().map(|f| f.size.nodes).sum();
+            let arena = all.iter().map(|f| f.size().arena).max().unwrap_or(0);
+            let nodes: u64 = all.iter().map(|f| f.size().nodes).sum();
             match (layout.bytes() + arena + self.options.node_bytes * nodes).checked_sub(room) {
                 None | Some(0) => return Ok(Some(all)),
                 Some(over) => less += over + 4 * GRAIN,
