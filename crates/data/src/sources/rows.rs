@@ -36,6 +36,23 @@ impl Series {
     fn len(&self) -> u64 {
         self.segments.iter().map(|s| s.rows).sum()
     }
+
+    /// Adds the rows of another file to those of the files before it, which must be of the same kind.
+    pub(crate) fn join(all: &mut Option<Series>, file: Series) -> Result<(), Error> {
+        let Some(all) = all else {
+            *all = Some(file);
+            return Ok(());
+        };
+        if (all.encoding, &all.dims) != (file.encoding, &file.dims) {
+            let message = format!(
+                "holds rows {:?} of {:?}, but the files before it {:?} of {:?}",
+                file.dims, file.encoding.raw, all.dims, all.encoding.raw
+            );
+            return Err(Error::in_file(&file.segments[0].file.path, message));
+        }
+        all.segments.extend(file.segments);
+        Ok(())
+    }
 }
 
 /// A data set of rows in files.
@@ -182,7 +199,8 @@ impl Column {
             for (row, _) in these.iter_mut() {
                 *row = segment.start + (*row - start) * self.size as u64;
             }
-            Scatter { file: &segment.file, size: self.size, account }.read(these, out)?;
+            let to = |row: usize| row * self.size..(row + 1) * self.size;
+            Scatter { file: &segment.file, account }.read(these, out, to)?;
             rest = others;
         }
         Ok(())
