@@ -31,6 +31,7 @@ fn main() -> Result<(), Error> {
     let rows = args.number("--rows", 20_000);
     let steps = args.number("--steps", 2000);
     let rounds = args.number("--rounds", 3).max(1);
+    let threads = args.number("--threads", 0);
     let ahead = !args.flag("--no-prefetch");
     args.finish();
 
@@ -40,7 +41,8 @@ fn main() -> Result<(), Error> {
         Some(directory) => in_files(&drawn, directory.as_ref())?,
         None => drawn.cache(),
     };
-    let mut trainer = mlp.trainer()?;
+    let trainer = mlp.trainer()?;
+    let mut trainer = if threads > 0 { trainer.threads(threads) } else { trainer };
     let one_batch = source.take(BATCH as u64).batch(BATCH).cache().repeat(None);
     let step = |trainer: &mut Trainer| fit(trainer, &one_batch, steps);
     // Some steps to warm up, and then what the function of the map is measured by.
@@ -52,8 +54,11 @@ fn main() -> Result<(), Error> {
     let batches = if ahead { batches.prefetch(AUTOTUNE) } else { batches }.repeat(None);
 
     let (mut alone, mut pipeline, mut together, mut reports) = (vec![], vec![], vec![], vec![]);
+    let mut copied = Vec::new();
     for _ in 0..rounds {
-        alone.push(step(&mut trainer)?.0);
+        let (took, report) = step(&mut trainer)?;
+        alone.push(took);
+        copied.push(report.waited.as_secs_f64() * 1e3 / steps as f64);
         pipeline.push(read(&batches, steps)?);
         let (took, report) = fit(&mut trainer, &batches, steps)?;
         together.push(took);
@@ -67,8 +72,9 @@ fn main() -> Result<(), Error> {
         format!("{{\"wall\": {:.4}, \"cpu\": {:.4}}}", of(|t| t.wall), of(|t| t.cpu))
     });
     println!(
-        "{{\"step\": {step}, \"pipeline\": {pipeline}, \"together\": {together}, \"waited\": {:.4}, \"stage\": \"{stage}\", \
+        "{{\"step\": {step}, \"pipeline\": {pipeline}, \"together\": {together}, \"copied\": {:.4}, \"waited\": {:.4}, \"stage\": \"{stage}\", \
          \"threads\": {}, \"depth\": {}, \"passes\": {passes}}}",
+        median(copied),
         median(waited),
         report.threads,
         report.depth,
