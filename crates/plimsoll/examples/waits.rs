@@ -66,7 +66,9 @@ fn main() -> Result<(), Error> {
     }
     let waited: Vec<f64> = reports.iter().map(|r| r.waited.as_secs_f64() * 1e3 / steps as f64).collect();
     let report = reports.last().expect("a round at least");
-    let stage = report.slowest().map_or("", |stage| stage.name.split([',', ':', '-']).next().unwrap_or("").trim());
+    // The name of a stage without what distinguishes it.
+    let name = report.slowest().map_or("", |stage| &stage.name);
+    let stage = name.split(" -> ").next().and_then(|name| name.split([',', ':']).next()).unwrap_or(name);
     let [step, pipeline, together] = [alone, pipeline, together].map(|took| {
         let of = |time: fn(&Took) -> Duration| median(took.iter().map(|t| time(t).as_secs_f64() * 1e3));
         format!("{{\"wall\": {:.4}, \"cpu\": {:.4}}}", of(|t| t.wall), of(|t| t.cpu))
