@@ -399,7 +399,7 @@ def scatter_nd(indices, updates, shape, name=None):
     places = engine.reshape(_flat_places(indices, sizes), [-1])
     rows = engine.reshape(updates, [places.shape[0], *sizes[depth:]])
     number = raw_dtype(rows)
-    rows = engine.cast(rows, "float64") if number == "int64" else rows
+    rows = rows if number in ("float32", "float64", "int32", "int64") else engine.cast(rows, "float32" if "float" in number else "int64")
     return engine.reshape(engine.cast(engine.scatter_add(places, rows, 0, count), number), sizes)
 
 
