@@ -152,9 +152,10 @@ pub(crate) struct Ahead {
 impl Ahead {
     /// Elements of a lookup, in order.
     pub(crate) fn of_lookup(lookup: Arc<dyn Lookup>, spec: Arc<Spec>, epoch: u64, lead: Lead, open: &Open) -> Ahead {
-        let block = open.block(&spec, lookup.preferred_bytes());
+        let bytes = lookup.preferred_bytes();
+        let block = open.block(&spec, bytes);
         let feed = Feed::Lookup { lookup: lookup.clone(), next: 0 };
-        Ahead::new(feed, spec, None, Some((lookup, epoch)), epoch, block, lead, open)
+        Ahead::new(feed, spec, None, Some((lookup, epoch)), epoch, (block, bytes), lead, open)
     }
 
     /// Elements of a flow, as they are or each changed by `transform`.
@@ -166,8 +167,9 @@ impl Ahead {
         lead: Lead,
         open: &Open,
     ) -> Ahead {
-        let block = open.block(&flow.spec, 256 << 10);
-        Ahead::new(Feed::Flow { flow, given: 0 }, spec, transform, None, epoch, block, lead, open)
+        let bytes = 256 << 10;
+        let block = open.block(&flow.spec, bytes);
+        Ahead::new(Feed::Flow { flow, given: 0 }, spec, transform, None, epoch, (block, bytes), lead, open)
     }
 
     fn new(
@@ -176,7 +178,7 @@ impl Ahead {
         transform: Option<Arc<dyn Transform>>,
         lookup: Option<(Arc<dyn Lookup>, u64)>,
         epoch: u64,
-        block: usize,
+        (block, bytes): (usize, usize),
         lead: Lead,
         open: &Open,
     ) -> Ahead {
@@ -186,7 +188,7 @@ impl Ahead {
             Calls::Fixed(n) => (n.clamp(1, 256), n.clamp(1, 256)),
             Calls::Auto => (open.threads, 1),
         };
-        let weighed = if spec.bytes().is_none() && lead.elements.is_none() { 256 << 10 } else { 0 };
+        let weighed = if spec.bytes().is_none() && lead.elements.is_none() { bytes } else { 0 };
         let block = lead.elements.map_or(block, |n| block.min(n.div_ceil(2)).max(1));
         let (depth, max_depth) = match lead.elements {
             Some(n) => (n.div_ceil(block).max(active), n.div_ceil(block).max(threads)),

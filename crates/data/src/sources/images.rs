@@ -99,13 +99,18 @@ impl Dataset {
     /// JPEG and PNG images without labels: `image` and `path`.
     pub fn from_images(files: impl Into<Files>, images: Images) -> Dataset {
         let files = files.into();
-        let paths = Dataset::from_strings("path", files.paths().iter().map(|p| p.as_os_str().as_encoded_bytes()));
-        paths.map([images.component(), Component::new("path", Kind::Bytes, &[])], move |row, out| {
-            let path = as_path(row.string("path")?);
-            let (bytes, _held) = read(&path, out)?;
-            decode(&path, &bytes, &images, out)?;
-            out.copy("path", row, "path")
-        })
+        let paths = files
+            .expect_some("images")
+            .map(|paths| Dataset::from_strings("path", paths.iter().map(|path| path.as_os_str().as_encoded_bytes())));
+        Dataset::from_result(paths).map(
+            [images.component(), Component::new("path", Kind::Bytes, &[])],
+            move |row, out| {
+                let path = as_path(row.string("path")?);
+                let (bytes, _held) = read(&path, out)?;
+                decode(&path, &bytes, &images, out)?;
+                out.copy("path", row, "path")
+            },
+        )
     }
 }
 

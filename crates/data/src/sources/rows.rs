@@ -36,6 +36,23 @@ impl Series {
     fn len(&self) -> u64 {
         self.segments.iter().map(|s| s.rows).sum()
     }
+
+    /// Adds the rows of another file to those of the files before it, which must be of the same kind.
+    pub(crate) fn join(all: &mut Option<Series>, file: Series) -> Result<(), Error> {
+        let Some(all) = all else {
+            *all = Some(file);
+            return Ok(());
+        };
+        if (all.encoding, &all.dims) != (file.encoding, &file.dims) {
+            let message = format!(
+                "holds rows {:?} of {:?}, but the files before it {:?} of {:?}",
+                file.dims, file.encoding.raw, all.dims, all.encoding.raw
+            );
+            return Err(Error::in_file(&file.segments[0].file.path, message));
+        }
+        all.segments.extend(file.segments);
+        Ok(())
+    }
 }
 
 /// A data set of rows in files.
@@ -139,6 +156,11 @@ impl Column {
         Column { encoding: series.encoding, shape, size, segments: series.segments, ends }
     }
 
+    /// Whether a request costs so much that it comes from a disk or a network.
+    fn is_slow(&self) -> bool {
+        self.segments.iter().any(|segment| segment.file.is_slow())
+    }
+
     /// The bytes of all rows.
     fn bytes(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0) * self.size as u64
@@ -159,7 +181,9 @@ impl Column {
         let Some(blocks) = blocks else {
             return self.read_scattered(&mut Counted::collect(account, at.len(), all)?, account, out);
         };
-        blocks.fetch(at, self.size, self.bytes(), |offset, memory| self.read_stretch(offset, memory));
+        // A few times as many bytes as were asked for; where a request is dear, everything at once.
+        let most = if self.is_slow() { usize::MAX } else { at.len() * self.size * 4 };
+        blocks.fetch(at, self.size, self.bytes(), most, |offset, memory| self.read_stretch(offset, memory));
         // As long as it can become: while rows are copied nothing is reserved.
         let mut missing = Counted::<(u64, u32)>::new(account)?;
         let missing = missing.grow(at.len(), (0, 0))?;
@@ -182,7 +206,8 @@ impl Column {
             for (row, _) in these.iter_mut() {
                 *row = segment.start + (*row - start) * self.size as u64;
             }
-            Scatter { file: &segment.file, size: self.size, account }.read(these, out)?;
+            let to = |row: usize| row * self.size..(row + 1) * self.size;
+            Scatter { file: &segment.file, account }.read(these, out, to)?;
             rest = others;
         }
         Ok(())
@@ -273,7 +298,6 @@ impl Lookup for RowsLookup {
             return 256 << 10;
         }
         // Where requests are dear, many at a time: they are made in the order of places, and more neighbours meet in one.
-        let slow = self.columns.iter().flat_map(|c| &c.segments).any(|s| s.file.is_slow());
-        if slow { 8 << 20 } else { 512 << 10 }
+        if self.columns.iter().any(Column::is_slow) { 8 << 20 } else { 512 << 10 }
     }
 }

@@ -209,6 +209,9 @@ impl Cache {
         let failed = |e| Error::io(path, e);
         let (mut rows, mut end) = (0u64, HEADER as u64);
         data.write_all(&header(self.digest(), 0)).map_err(failed)?;
+        if let Some(index) = &mut index {
+            index.write_all(&end.to_le_bytes()).map_err(failed)?;
+        }
         self.each_chunk(open, |chunk| {
             for row in 0..chunk.rows {
                 end += encode(&chunk, row, index.is_some(), &mut data).map_err(failed)?;
@@ -278,7 +281,7 @@ impl Lookup for Kept {
     }
 }
 
-const MAGIC: [u8; 8] = *b"plimdat1";
+const MAGIC: [u8; 8] = *b"plimdat2";
 const HEADER: usize = 24;
 
 /// `rows` is one more than the number of elements; 0 while the file is being written.
@@ -317,10 +320,14 @@ fn encode(chunk: &Chunk, row: usize, shapes: bool, to: &mut impl Write) -> std::
     Ok(written)
 }
 
+fn word(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("8 bytes"))
+}
+
 /// Elements in a file.
 struct Stored {
     data: Readable,
-    /// For elements of different sizes: where each ends.
+    /// For elements of different sizes: where each begins, and where the last one ends.
     index: Option<Readable>,
     spec: Arc<Spec>,
     len: u64,
@@ -332,7 +339,7 @@ impl Stored {
     fn open(data: Readable, index: Option<Readable>, spec: &Arc<Spec>, digest: u64) -> Result<Stored, Error> {
         let mut found = [0; HEADER];
         data.read(0, &mut found)?;
-        let word = |at: usize| u64::from_le_bytes(found[at..at + 8].try_into().expect("8 bytes"));
+        let word = |at: usize| word(&found[at..at + 8]);
         let path = data.path.clone();
         if found[..8] != MAGIC || word(16) == 0 {
             return Err(Error::in_file(&path, "is not a finished cache of this library; delete it"));
@@ -344,11 +351,10 @@ impl Stored {
         let (len, size) = (word(16) - 1, spec.bytes().map(|n| n as u64));
         let expected = match (size, &index) {
             (Some(size), _) => len.checked_mul(size).and_then(|n| n.checked_add(HEADER as u64)),
-            (None, Some(index)) if index.len / 8 < len => None,
-            (None, Some(_)) if len == 0 => Some(HEADER as u64),
+            (None, Some(index)) if index.len / 8 != len + 1 => None,
             (None, Some(index)) => {
                 let mut end = [0; 8];
-                index.read((len - 1) * 8, &mut end)?;
+                index.read(len * 8, &mut end)?;
                 Some(u64::from_le_bytes(end))
             }
             (None, None) => None,
@@ -366,7 +372,8 @@ impl Stored {
         rows.grow(size as usize * at.len(), 0)?;
         let places = at.iter().zip(0..).map(|(i, row)| (HEADER as u64 + i * size, row));
         let mut places = Counted::collect(&account, at.len(), places)?;
-        Scatter { file: &self.data, size: size as usize, account: &account }.read(&mut places, &mut rows)?;
+        let to = |row: usize| row * size as usize..(row + 1) * size as usize;
+        Scatter { file: &self.data, account: &account }.read(&mut places, &mut rows, to)?;
         let mut start = 0;
         for (component, column) in self.spec.components().iter().zip(&mut out.columns) {
             let bytes = component.bytes().expect("all sizes are known");
@@ -382,30 +389,43 @@ impl Stored {
         Ok(())
     }
 
-    fn gather_one(
-        &self,
-        index: &Readable,
-        i: u64,
-        bytes: &mut Counted<u8>,
-        out: &mut Builder<'_>,
-    ) -> Result<(), Error> {
-        let mut ends = [HEADER as u64; 2];
-        let mut raw = [0; 16];
-        let first = i.saturating_sub(1);
-        let raw = &mut raw[..((i - first + 1) * 8) as usize];
-        index.read(first * 8, raw)?;
-        for (end, raw) in ends.iter_mut().rev().zip(raw.rchunks(8)) {
-            *end = u64::from_le_bytes(raw.try_into().expect("8 bytes"));
+    /// Elements of different sizes: where they lie first, then their bytes, both in the order of the file.
+    fn gather_each(&self, index: &Readable, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
+        const ENTRIES: usize = 2 * size_of::<u64>();
+        let account = out.account().clone();
+        let mut entries = Counted::<u8>::new(&account)?;
+        entries.grow(ENTRIES * at.len(), 0)?;
+        let places = at.iter().zip(0..).map(|(i, row)| (i * size_of::<u64>() as u64, row));
+        let mut places = Counted::collect(&account, at.len(), places)?;
+        let to = |row: usize| row * ENTRIES..(row + 1) * ENTRIES;
+        Scatter { file: index, account: &account }.read(&mut places, &mut entries, to)?;
+
+        // Where each element ends among the bytes of all that are wanted.
+        let mut ends = Counted::collect(&account, at.len(), [])?;
+        let mut end = 0;
+        for ((row, entry), place) in entries.as_chunks::<ENTRIES>().0.iter().enumerate().zip(places.iter_mut()) {
+            let (start, next) = (word(&entry[..8]), word(&entry[8..]));
+            let size = next.checked_sub(start).filter(|_| next <= self.data.len && start >= HEADER as u64);
+            let size = size.ok_or_else(|| self.broken(at[row], start, "its index is broken"))?;
+            end += size as usize;
+            ends.push(end)?;
+            *place = (start, row as u32);
         }
-        let [start, end] = ends;
-        let bad = |message: &str| Error::at_offset(&self.data.path, start, format!("element {i}: {message}"));
-        let size = end.checked_sub(start).filter(|_| end <= self.data.len).ok_or_else(|| bad("its index is broken"))?;
-        bytes.clear();
-        bytes.grow(size as usize, 0)?;
-        self.data.read(start, bytes)?;
-        decode(&self.spec, bytes, out).ok_or_else(|| bad("is not what was written"))??;
-        out.commit_rows(1);
+        let to = |row: usize| if row == 0 { 0..ends[0] } else { ends[row - 1]..ends[row] };
+        let mut bytes = Counted::<u8>::new(&account)?;
+        bytes.grow(end, 0)?;
+        Scatter { file: &self.data, account: &account }.read(&mut places, &mut bytes, to)?;
+        for (row, i) in at.iter().enumerate() {
+            let element = decode(&self.spec, &bytes[to(row)], out);
+            let start = word(&entries[row * ENTRIES..][..8]);
+            element.ok_or_else(|| self.broken(*i, start, "is not what was written"))??;
+            out.commit_rows(1);
+        }
         Ok(())
+    }
+
+    fn broken(&self, element: u64, offset: u64, message: &str) -> Error {
+        Error::at_offset(&self.data.path, offset, format!("element {element}: {message}"))
     }
 }
 
@@ -453,10 +473,7 @@ impl Lookup for Stored {
     fn gather(&self, _epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
         match (self.size, &self.index) {
             (Some(size), _) => self.gather_same(size, at, out),
-            (None, Some(index)) => {
-                let mut bytes = Counted::new(&out.account().clone())?;
-                at.iter().try_for_each(|i| self.gather_one(index, *i, &mut bytes, out))
-            }
+            (None, Some(index)) => self.gather_each(index, at, out),
             (None, None) => unreachable!("`open` refuses this"),
         }
     }

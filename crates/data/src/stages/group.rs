@@ -8,7 +8,7 @@ use crate::column::{Chunk, Column, dtype};
 use crate::dataset::{Node, expect_lookup, n_links, open_flow};
 use crate::flow::{Flow, Lookup, Open, Stage};
 use crate::memory::Counted;
-use crate::{BatchSizes, Cardinality, Component, Dataset, Error, Place, Spec};
+use crate::{BatchSizes, Cardinality, Component, Dataset, Error, Kind, Place, Spec};
 use plimsoll_tensor::{DType, MAX_RANK, Shape, Tensor};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -73,6 +73,10 @@ impl Dataset {
             if size == 0 || shift == 0 || stride == 0 {
                 return Err(Error::pipeline(what, "size, shift and stride must be at least 1"));
             }
+            if let Some(padding) = &padding {
+                padding.check(input.spec())?;
+            }
+            let drop = drop || padding.as_ref().is_some_and(|padding| padding.drop_remainder);
             let full = drop || input.cardinality().known().is_some_and(|n| exact(n, size, shift, stride));
             let full = full || input.cardinality() == Cardinality::Infinite;
             let mut components = Vec::new();
@@ -94,10 +98,28 @@ impl Dataset {
 /// How [`Dataset::padded_batch`] pads.
 ///
 /// By default: every axis whose size differs to the largest of the batch, numbers with 0, strings with the empty string.
+///
+/// ```
+/// use plimsoll_budget::Budget;
+/// use plimsoll_data::{Component, Dataset, Kind, Padding};
+/// use plimsoll_tensor::DType;
+/// let components = [Component::ragged("ids", DType::I64, &[None]), Component::ragged("words", Kind::Bytes, &[None])];
+/// let sentences = Dataset::range(1, 3, 1).map(components, |row, out| {
+///     let n = row.get::<i64>("value")?[0] as usize;
+///     out.set("ids", &[n], &vec![7i64; n])?;
+///     out.strings("words", &[n], &vec![&b"word"[..]; n])
+/// });
+/// let padding = Padding::default().value("ids", -1.0).string("words", b"<pad>");
+/// let batch = sentences.padded_batch(2, padding).iter(&Budget::unlimited())?.next().unwrap()?;
+/// assert_eq!(batch.get::<i64>("ids")?, [7, -1, 7, 7]);
+/// assert!(batch.strings("words")?.eq([&b"word"[..], b"<pad>", b"word", b"word"]));
+/// # Ok::<(), plimsoll_data::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Padding {
     sizes: Vec<(String, Vec<Option<usize>>)>,
-    values: Vec<(String, Tensor)>,
+    values: Vec<(String, f64)>,
+    strings: Vec<(String, Vec<u8>)>,
     drop_remainder: bool,
 }
 
@@ -110,8 +132,13 @@ impl Padding {
 
     /// Pads a component of numbers with this value.
     pub fn value(mut self, name: &str, value: f64) -> Padding {
-        // Stored as f64 and rounded to the component's type when used.
-        self.values.push((name.into(), Tensor::scalar(value)));
+        self.values.push((name.into(), value));
+        self
+    }
+
+    /// Pads a component of strings with this one.
+    pub fn string(mut self, name: &str, string: &[u8]) -> Padding {
+        self.strings.push((name.into(), string.to_vec()));
         self
     }
 
@@ -119,6 +146,20 @@ impl Padding {
     pub fn drop_remainder(mut self) -> Padding {
         self.drop_remainder = true;
         self
+    }
+
+    /// Every component that is named is there and holds what it is padded with.
+    fn check(&self, spec: &Spec) -> Result<(), Error> {
+        self.sizes.iter().try_for_each(|(name, _)| spec.expect("padded batch", name).map(drop))?;
+        let values = self.values.iter().map(|(name, _)| (name, "a number"));
+        for (name, what) in values.chain(self.strings.iter().map(|(name, _)| (name, "a string"))) {
+            let component = &spec.components()[spec.expect("padded batch", name)?];
+            if (component.kind == Kind::Bytes) != (what == "a string") {
+                let message = format!("component {component} cannot be padded with {what}");
+                return Err(Error::pipeline("padded batch", message));
+            }
+        }
+        Ok(())
     }
 
     fn wanted(&self, name: &str) -> Option<&[Option<usize>]> {
@@ -138,7 +179,8 @@ impl Padding {
     }
 
     fn pattern(&self, name: &str, dtype: DType) -> Vec<u8> {
-        let value = self.values.iter().find(|(n, _)| n == name).map_or(0.0, |(_, value)| value.to_f64()[0]);
+        // Rounded to the component's type.
+        let value = self.values.iter().find(|(n, _)| n == name).map_or(0.0, |(_, value)| *value);
         Tensor::from_f64(dtype, Shape::scalar(), &[value]).expect("one value for a scalar").bytes().to_vec()
     }
 }
@@ -159,17 +201,13 @@ struct Rule {
 }
 
 impl Rule {
-    fn full_only(&self) -> bool {
-        self.drop || self.padding.as_ref().is_some_and(|p| p.drop_remainder)
-    }
-
     /// The elements that a window spans.
     fn span(&self) -> u64 {
         (self.size as u64 - 1) * self.stride as u64 + 1
     }
 
     fn n_windows(&self, n: u64) -> u64 {
-        match self.full_only() {
+        match self.drop {
             true if n < self.span() => 0,
             true => (n - self.span()) / self.shift as u64 + 1,
             false => n.div_ceil(self.shift as u64),
@@ -269,7 +307,8 @@ impl Rule {
                 Ok(())
             }
             None => {
-                let mut strings: Vec<&[u8]> = vec![b""; whole.elements()];
+                let string = padding.strings.iter().find(|(name, _)| *name == component.name);
+                let mut strings: Vec<&[u8]> = vec![string.map_or(b"", |(_, s)| s); whole.elements()];
                 for row in 0..column.rows {
                     let from: Vec<&[u8]> = column.values(row..row + 1).map(|v| column.string(v)).collect();
                     let n = target.elements();
@@ -311,8 +350,12 @@ struct Group {
 impl Node for Group {
     fn describe(&self) -> String {
         let Rule { what, size, shift, stride, .. } = &*self.rule;
-        let end = if self.rule.full_only() { ", full ones only" } else { "" };
-        let padding = self.rule.padding.as_ref().map_or(String::new(), |p| format!(", {:?} {:?}", p.sizes, p.values));
+        let end = if self.rule.drop { ", full ones only" } else { "" };
+        let padding = self
+            .rule
+            .padding
+            .as_ref()
+            .map_or(String::new(), |p| format!(", {:?} {:?} {:?}", p.sizes, p.values, p.strings));
         match *what {
             "window" => format!("window of {size} every {shift}, stride {stride}{end}"),
             what => format!("{what} of {size}{end}{padding}"),
@@ -366,7 +409,7 @@ impl Node for Group {
         let most = n.map_or(size, |n| size.min(n as usize));
         let in_row = shift == size && stride == 1;
         let last = match n {
-            _ if self.rule.full_only() || self.input.cardinality() == Cardinality::Infinite => Some(size),
+            _ if self.rule.drop || self.input.cardinality() == Cardinality::Infinite => Some(size),
             Some(n) if in_row => Some(n as usize - (n.max(1) as usize - 1) / size * size),
             _ => None,
         };
@@ -492,7 +535,7 @@ impl Stage for BatchStage {
             if let Err(error) = result {
                 return self.lose(batch.rows(), error);
             }
-            if batch.rows() > 0 && !(short && self.rule.full_only()) {
+            if batch.rows() > 0 && !(short && self.rule.drop) {
                 self.rule.append(&batch.finish(), self.next, out)?;
             }
             return Ok(true);
@@ -503,7 +546,7 @@ impl Stage for BatchStage {
         let whole = out.rows() - rest;
         self.next += (out.rows() - before) as u64;
         let mut kept = Ok(());
-        if rest > 0 && matches!(result, Ok(false)) && !self.rule.full_only() {
+        if rest > 0 && matches!(result, Ok(false)) && !self.rule.drop {
             // Shorter than the others, so it does not fit among them.
             kept = self.keep(out, whole);
         }
@@ -525,7 +568,7 @@ impl Stage for BatchStage {
         let skipped = self.flow.skip(n.saturating_mul(size))?;
         self.next += skipped;
         self.ended = skipped < n.saturating_mul(size);
-        Ok(Some(if self.rule.full_only() { skipped / size } else { skipped.div_ceil(size) }))
+        Ok(Some(if self.rule.drop { skipped / size } else { skipped.div_ceil(size) }))
     }
 }
 
@@ -541,7 +584,7 @@ impl BatchStage {
         self.next += 1 + skipped;
         self.ended = skipped < rest;
         // The last one, shorter than the others, may not be wanted at all.
-        if self.ended && self.rule.full_only() { Ok(false) } else { Err(error) }
+        if self.ended && self.rule.drop { Ok(false) } else { Err(error) }
     }
 
     fn keep(&mut self, out: &mut Builder<'_>, from: usize) -> Result<(), Error> {
@@ -640,7 +683,7 @@ impl Stage for GroupStage {
             self.take_in(0, span)?;
         }
         let short = self.n_held() < span;
-        if self.n_held() == 0 || short && self.rule.full_only() {
+        if self.n_held() == 0 || short && self.rule.drop {
             return Ok(false);
         }
         let result = self.append(out);
