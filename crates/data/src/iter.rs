@@ -4,6 +4,7 @@ use crate::builder::Builder;
 use crate::column::{Chunk, Element};
 use crate::dataset::{Node, describe, open_flow};
 use crate::flow::{Flow, Open};
+use crate::least::least_bytes;
 use crate::pages::Reuse;
 use crate::permutation::mix;
 use crate::profile::Report;
@@ -76,13 +77,15 @@ impl Iter {
     fn open_at(node: Arc<dyn Node>, options: &Options, given: u64, marks: &[Mark]) -> Result<Iter, Error> {
         let account = options.budget.account(&options.account);
         let reuse = Reuse::new(&account);
-        let open = Open::new(account, options.threads);
+        // Without a limit nobody has to know.
+        let least = account.budget().limit().and_then(|_| least_bytes(&*node));
+        let open = Open::beyond(account, options.threads, least);
         open.trails.begin(&node, given, marks);
         let description = describe(&*node);
         let digest = description.bytes().fold(mix(1), |digest, byte| mix(digest ^ byte as u64));
         let flow = open_flow(&node, &open, options.epoch)?;
         let spec = node.spec().clone();
-        let block = open.block(&spec, 32 << 10);
+        let block = open.block(flow.size, 32 << 10);
         Ok(Iter {
             node,
             flow,
@@ -265,7 +268,7 @@ impl Iterator for Iter {
             self.follows = Some(follows);
             if chunk.rows > 0 {
                 if self.spec.bytes().is_none() {
-                    self.block = self.flow.open.block_like(&chunk, self.block, 32 << 10);
+                    self.block = self.flow.open.block_like(&chunk, self.flow.size, self.block, 32 << 10);
                 }
                 (self.current, self.used) = (Some(chunk), 0);
             }

@@ -123,7 +123,7 @@ impl Dataset {
                     return Err(Error::in_file(path, format!("has other columns than {}", first.display())));
                 }
             }
-            Ok(Dataset::new(Sequence { files, format: Arc::new(format) }))
+            Ok(Dataset::new(Sequence::new(files, format)))
         })())
     }
 }
@@ -192,6 +192,10 @@ impl Table {
 impl Format for Table {
     fn describe(&self) -> String {
         format!("csv {}", self.spec)
+    }
+
+    fn key(&self) -> String {
+        format!("{} {:?}", self.describe(), self.csv)
     }
 
     fn spec(&self) -> &Arc<Spec> {

@@ -195,8 +195,16 @@ impl Scatter<'_> {
             } else {
                 let bytes = (rest[n - 1].0 + size - start) as usize;
                 if scratch.len() < bytes {
-                    scratch.clear();
-                    scratch.grow(bytes, 0)?;
+                    scratch = Counted::new(self.account)?;
+                    if scratch.grow(bytes, 0).is_err() {
+                        // Without room for what lies between them they are read one by one.
+                        for (place, row) in &rest[..n] {
+                            let to = *row as usize * self.size;
+                            self.file.read(*place, &mut out[to..to + self.size])?;
+                        }
+                        rest = &rest[n..];
+                        continue;
+                    }
                 }
                 let scratch = &mut scratch[..bytes];
                 self.file.read(*start, scratch)?;

@@ -37,7 +37,7 @@ impl Dataset {
                 }
             }
             let spec = spec.ok_or_else(|| Error::pipeline("arrow", "there are no files"))?;
-            Ok(Dataset::new(Sequence { files, format: Arc::new(Arrow { spec, columns, least: OnceLock::new() }) }))
+            Ok(Dataset::new(Sequence::new(files, Arrow { spec, columns, least: OnceLock::new() })))
         })())
     }
 }
@@ -58,7 +58,11 @@ impl Format for Arrow {
         &self.spec
     }
 
-    fn least_bytes(&self, files: &Files) -> Option<u64> {
+    fn key(&self) -> String {
+        format!("{} {:?}", self.describe(), self.columns)
+    }
+
+    fn working_bytes(&self, files: &Files) -> Option<u64> {
         let of_file = |path| File::open(path, self.columns.as_deref()).and_then(|file| file.least_bytes()).ok();
         *self.least.get_or_init(|| files.paths().iter().map(|path| of_file(path)).try_fold(0, |a, b| Some(b?.max(a))))
     }

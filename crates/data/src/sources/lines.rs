@@ -24,7 +24,7 @@ impl Dataset {
         Dataset::from_result((|| {
             files.expect_some("lines")?;
             let spec = Arc::new(Spec::new([Component::new("line", Kind::Bytes, &[])])?);
-            Ok(Dataset::new(Sequence { files, format: Arc::new(Lines { spec, compression }) }))
+            Ok(Dataset::new(Sequence::new(files, Lines { spec, compression })))
         })())
     }
 }
@@ -37,6 +37,10 @@ struct Lines {
 impl Format for Lines {
     fn describe(&self) -> String {
         "lines".into()
+    }
+
+    fn key(&self) -> String {
+        format!("lines {:?}", self.compression)
     }
 
     fn spec(&self) -> &Arc<Spec> {

@@ -4,8 +4,7 @@ use super::bytes::{Format, Sequence};
 use super::columnar::{Batches, Table, guarded, wanted};
 use super::files::{Files, Readable};
 use super::parquet_pages::{Leaf, is_thrift};
-use crate::flow::{Open, Stage};
-use crate::pages;
+use crate::flow::{InUse, Open, Stage};
 use crate::{Dataset, Error, Place, Spec};
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Schema};
@@ -42,7 +41,7 @@ impl Dataset {
                 }
             }
             let format = all.ok_or_else(|| Error::pipeline("parquet", "there are no files"))?;
-            Ok(Dataset::new(Sequence { files, format: Arc::new(format) }))
+            Ok(Dataset::new(Sequence::new(files, format)))
         })())
     }
 }
@@ -79,7 +78,11 @@ impl Format for Parquet {
         Some(self.rows)
     }
 
-    fn least_bytes(&self, files: &Files) -> Option<u64> {
+    fn key(&self) -> String {
+        format!("{} {:?}", self.describe(), self.columns)
+    }
+
+    fn working_bytes(&self, files: &Files) -> Option<u64> {
         let of_file = |path| File::open(path, self.columns.as_deref()).and_then(|file| file.least_bytes()).ok();
         *self.least.get_or_init(|| files.paths().iter().map(|path| of_file(path)).try_fold(0, |a, b| Some(b?.max(a))))
     }
@@ -202,7 +205,7 @@ struct Group {
     /// How many rows have been read.
     row: u64,
     rows: u64,
-    _held: Reservation,
+    _held: (Reservation, InUse),
 }
 
 struct Groups {
@@ -219,12 +222,12 @@ struct Groups {
 }
 
 impl Groups {
-    /// How many rows to read at a time, at most `want`: as many as a part of what is left has room for.
+    /// How many rows to read at a time, at most `want`: as many as a part of what is extra has room for.
     fn rows_at_a_time(&self, leaves: &[Leaf], want: usize) -> (usize, u64) {
         let need = |rows: usize| leaves.iter().map(|leaf| leaf.bytes(rows as u64)).fold(0, u64::saturating_add);
-        let left = pages::left(&self.open.account) / 4;
+        let (least, spare) = (need(1), self.open.spare() / 4);
         let mut rows = want.min(1024).next_power_of_two();
-        while rows > 1 && need(rows) > left {
+        while rows > 1 && need(rows) - least > spare {
             rows /= 2;
         }
         (rows, need(rows))
@@ -234,7 +237,8 @@ impl Groups {
     fn open_group(&self, number: usize, from: u64, want: usize, row: u64) -> Result<Group, Error> {
         let leaves = self.file.leaves(number, &self.open.account)?;
         let (at_a_time, bytes) = self.rows_at_a_time(&leaves, want);
-        let _held = self.open.account.reserve(Bytes(bytes))?;
+        let least = leaves.iter().map(|leaf| leaf.bytes(1)).fold(0, u64::saturating_add);
+        let _held = (self.open.account.reserve(Bytes(bytes))?, self.open.use_extra(bytes.saturating_sub(least)));
         let handle = self.file.readable.try_clone()?;
         let mask = ProjectionMask::roots(self.file.metadata.parquet_schema(), self.file.roots.iter().copied());
         let meta = self.file.metadata.clone();

@@ -4,9 +4,11 @@
 //! (CRC-32C, rotated and shifted) comes from a library.
 
 use super::bytes::{Compression, Format, Sequence, Window};
-use super::files::Files;
+use super::files::{Files, Readable};
+use super::measure::{self, Found};
 use crate::builder::Builder;
 use crate::flow::{Open, Stage};
+use crate::least::string_bytes;
 use crate::{Component, Dataset, Error, Kind, Spec};
 use plimsoll_budget::Budget;
 use plimsoll_tensor::Shape;
@@ -22,7 +24,7 @@ impl Dataset {
         Dataset::from_result((|| {
             files.expect_some("tfrecord")?;
             let spec = Arc::new(Spec::new([Component::new("record", Kind::Bytes, &[])])?);
-            Ok(Dataset::new(Sequence { files, format: Arc::new(Records { spec, compression }) }))
+            Ok(Dataset::new(Sequence::new(files, Records { spec, compression })))
         })())
     }
 
@@ -170,6 +172,17 @@ impl Format for Records {
         "tfrecord".into()
     }
 
+    fn key(&self) -> String {
+        format!("tfrecord {:?}", self.compression)
+    }
+
+    fn look(&self, path: &Path, most: u64) -> Option<Found> {
+        match self.compression {
+            Compression::None => lengths(&Readable::open(path).ok()?),
+            _ => measure::read(self, path, most),
+        }
+    }
+
     fn spec(&self) -> &Arc<Spec> {
         &self.spec
     }
@@ -177,6 +190,42 @@ impl Format for Records {
     fn open(&self, path: &Path, open: &Open) -> Result<Box<dyn Stage>, Error> {
         Ok(Box::new(RecordsStage { window: Window::open(path, self.compression, open)?, broken: false }))
     }
+}
+
+/// The most pieces of a file that are read for the lengths of its records.
+const PIECES: u64 = 1 << 20;
+
+/// Finds the longest record by the lengths in front of them, without a look at what they hold.
+fn lengths(file: &Readable) -> Option<Found> {
+    let mut piece = [0; 4096];
+    let (mut start, mut there, mut at, mut pieces) = (0u64, 0usize, 0u64, 0);
+    let mut found = Found { is_all: true, ..Found::default() };
+    let mut longest = 0;
+    // Behind what is no record there are none.
+    while at.checked_add(12).is_some_and(|end| end <= file.len) {
+        if at + 12 > start + there as u64 {
+            if pieces == PIECES {
+                found.is_all = false;
+                break;
+            }
+            (start, pieces) = (at, pieces + 1);
+            there = file.read_some(at, &mut piece).ok()?;
+            if there < 12 {
+                break;
+            }
+        }
+        let header = &piece[(at - start) as usize..][..12];
+        let length = u64::from_le_bytes(header[..8].try_into().expect("8 bytes"));
+        let is_right = masked(&header[..8]).to_le_bytes() == header[8..12];
+        let next = length.checked_add(16).and_then(|bytes| at.checked_add(bytes)).filter(|next| *next <= file.len);
+        let Some(next) = next.filter(|_| is_right) else { break };
+        let bytes = string_bytes(length as usize) as u64;
+        (found.elements, found.bytes) = (found.elements + 1, found.bytes + bytes);
+        (found.largest, longest) = (found.largest.max(bytes), longest.max(length));
+        at = next;
+    }
+    found.working = Window::bytes_for(longest + 16);
+    Some(found)
 }
 
 struct RecordsStage {
