@@ -35,7 +35,9 @@ pub(crate) fn held_bytes(node: &dyn Node, rows: u64) -> Option<u64> {
     // The shapes of rows that differ are in two lists of their own.
     let n_open = components.iter().filter(|c| c.shape().is_none()).count() as u64;
     let shapes = if rows > 1 { n_open * (size_of::<Shape>() + size_of::<u64>()) as u64 } else { 0 };
-    let bytes = node.largest()?.checked_add(shapes)?.checked_mul(rows)?;
+    // No more than all of them have.
+    let all = if rows > 1 { node.total().map_or(u64::MAX, |total| total.bytes) } else { u64::MAX };
+    let bytes = node.largest()?.checked_mul(rows)?.min(all).checked_add(shapes.checked_mul(rows)?)?;
     // Every list is rounded up to whole pages, if it is not small: a quarter of it at the most.
     let n_lists = 2 * n_open + components.iter().map(|c| if c.kind == Kind::Bytes { 2 } else { 1 }).sum::<u64>();
     let rounding = if bytes < LARGE as u64 { 0 } else { (bytes / 4).min(n_lists * (PAGE as u64 - 1)) };

@@ -247,12 +247,12 @@ impl<F: Format + 'static> Node for Sequence<F> {
     }
 
     fn stage(&self, open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
-        let (files, format, open) = (self.files.clone(), self.format.clone(), open.clone());
+        let (files, format, size, open) = (self.files.clone(), self.format.clone(), open.size(self), open.clone());
         let mut next = 0;
         Ok(Box::new(InTurn::new(move |_| {
             let path = files.paths().get(next)?;
             next += 1;
-            let flow = |stage| Flow::new(stage, format.spec().clone(), &open, "decode");
+            let flow = |stage| Flow::new(stage, format.spec().clone(), &open, "decode").of_size(size);
             Some(format.open(path, &open).map(flow))
         })))
     }

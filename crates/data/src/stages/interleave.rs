@@ -211,7 +211,7 @@ impl InterleaveStage {
             None => flow,
             Some(lead) => {
                 let ahead = Ahead::of_flow(flow, self.spec.clone(), size, None, self.epoch, lead, &self.open);
-                Flow::new(Box::new(ahead), self.spec.clone(), &self.open, "interleaved")
+                Flow::new(Box::new(ahead), self.spec.clone(), &self.open, "interleaved").of_size(size)
             }
         })
     }

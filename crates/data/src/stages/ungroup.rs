@@ -3,7 +3,7 @@
 use super::Inlet;
 use crate::builder::Builder;
 use crate::column::Chunk;
-use crate::dataset::{Node, expect_lookup, open_flow};
+use crate::dataset::{Node, Total, expect_lookup, open_flow};
 use crate::flow::{Lookup, Open, Stage, pass_over};
 use crate::least::held_bytes;
 use crate::trail::{Key, Trail};
@@ -80,6 +80,11 @@ impl Node for Unbatch {
         let Some(size) = self.size else { return Ok(None) };
         let input = expect_lookup(&self.input, open)?;
         Ok(Some(Arc::new(UnbatchLookup { input, spec: self.input.spec().clone(), size })))
+    }
+
+    fn total(&self) -> Option<Total> {
+        let (total, rows) = (self.input.total()?, self.input.batch_sizes()?.most as u64);
+        Some(Total { elements: total.elements.checked_mul(rows)?, ..total })
     }
 
     fn working_bytes(&self, _rows: usize) -> Option<u64> {
