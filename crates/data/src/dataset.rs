@@ -160,7 +160,7 @@ impl Dataset {
     }
 
     /// How long the first axis of the elements is, where all components have it in common: the rows of batches. `None` where the
-    /// elements are no batches, or only reading tells.
+    /// elements are no batches, or only running tells; how many rows are left for the last batch is found by a look through files.
     ///
     /// ```
     /// use plimsoll_data::{BatchSizes, Dataset};
@@ -270,6 +270,16 @@ pub(crate) trait Node: Send + Sync {
         fixed_bytes(self.spec()).or_else(|| {
             self.inputs().into_iter().map(|input| input.largest()).collect::<Option<Vec<_>>>()?.into_iter().max()
         })
+    }
+
+    /// How large records in files are at the most, where they have been looked at.
+    fn record_bytes(&self) -> Option<u64> {
+        self.inputs().into_iter().filter_map(|input| input.record_bytes()).max()
+    }
+
+    /// How many elements there are, where a look through files tells before they are read in earnest.
+    fn counted(&self) -> Option<u64> {
+        self.cardinality().known()
     }
 
     /// What is held from the first use on, for all passes.

@@ -12,11 +12,11 @@ use crate::memory::Counted;
 use crate::pages;
 use crate::profile::{Clock, Profile};
 use crate::trail::Trails;
-use crate::{Error, Spec};
+use crate::{Error, Place, Spec};
 use plimsoll_budget::Account;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a running pipeline shares: where memory comes from, how many threads there may be, who is measured.
 #[derive(Clone)]
@@ -26,6 +26,14 @@ pub(crate) struct Open {
     pub(crate) profile: Profile,
     pub(crate) trails: Trails,
     extra: Arc<Extra>,
+    longest: Arc<Longest>,
+}
+
+/// The longest record that was met, so that an error can name it.
+#[derive(Default)]
+struct Longest {
+    bytes: AtomicU64,
+    place: Mutex<Option<(Place, u64)>>,
 }
 
 /// What the budget has beyond the least that the pipeline works with: for threads, for working ahead and for many elements at a
@@ -56,7 +64,20 @@ impl Open {
     pub(crate) fn beyond(account: Account, threads: usize, least: Option<u64>) -> Open {
         let bytes = pages::left(&account).saturating_sub(least.unwrap_or(0));
         let extra = Arc::new(Extra { bytes, used: AtomicU64::new(0), is_known: least.is_some() });
-        Open { account, threads, profile: Profile::default(), trails: Trails::default(), extra }
+        let (profile, trails, longest) = Default::default();
+        Open { account, threads, profile, trails, extra, longest }
+    }
+
+    /// Notes a record of so many bytes.
+    pub(crate) fn met(&self, bytes: u64, place: impl FnOnce() -> Place) {
+        if self.longest.bytes.fetch_max(bytes, Relaxed) < bytes {
+            *self.longest.place.lock().unwrap_or_else(PoisonError::into_inner) = Some((place(), bytes));
+        }
+    }
+
+    /// The longest record so far, and where it begins.
+    pub(crate) fn longest(&self) -> Option<(Place, u64)> {
+        self.longest.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What is extra and not in use. What is taken for blocks is not counted, so half is left to them.

@@ -5,12 +5,12 @@ use crate::column::{Chunk, Element};
 use crate::dataset::{Node, describe, open_flow};
 use crate::flow::{Flow, Open};
 use crate::least::least_bytes;
-use crate::pages::Reuse;
+use crate::pages::{self, Reuse};
 use crate::permutation::mix;
 use crate::profile::Report;
 use crate::trail::Mark;
 use crate::{Error, Spec};
-use plimsoll_budget::Budget;
+use plimsoll_budget::{Budget, Bytes};
 use plimsoll_tensor::Shape;
 use std::sync::Arc;
 
@@ -65,6 +65,8 @@ pub struct Iter {
     digest: u64,
     description: String,
     block: usize,
+    /// The least memory of the pass, and what others held when it began.
+    planned: Option<(u64, u64)>,
     /// The last to go.
     _reuse: Reuse,
 }
@@ -79,6 +81,7 @@ impl Iter {
         let reuse = Reuse::new(&account);
         // Without a limit nobody has to know.
         let least = account.budget().limit().and_then(|_| least_bytes(&*node));
+        let taken = account.budget().limit().map_or(0, |limit| limit.0.saturating_sub(pages::left(&account)));
         let open = Open::beyond(account, options.threads, least);
         open.trails.begin(&node, given, marks);
         let description = describe(&*node);
@@ -98,6 +101,7 @@ impl Iter {
             digest,
             description,
             block,
+            planned: least.map(|least| (least, taken)),
             _reuse: reuse,
         })
     }
@@ -227,6 +231,21 @@ impl Iter {
         }
     }
 
+    /// Names the record that there was no room for, where one was larger than planned for.
+    fn explained(&self, error: Error) -> Error {
+        let (Error::OverBudget(over), Some((least, taken))) = (&error, self.planned) else { return error };
+        let planned = self.node.record_bytes().unwrap_or(u64::MAX);
+        match self.flow.open.longest().filter(|(_, bytes)| *bytes > planned) {
+            None => error,
+            Some((place, bytes)) => {
+                // Nothing grows faster than the records do.
+                let limit = least.saturating_mul(bytes.div_ceil(planned.max(1))).saturating_add(taken);
+                let (bytes, planned) = (Bytes(bytes), Bytes(planned));
+                Error::TooLarge { place, bytes, planned, limit: Bytes(limit), error: over.clone() }
+            }
+        }
+    }
+
     fn goes_on(&mut self, follows: Result<bool, Error>) -> Result<bool, Error> {
         match follows {
             Ok(true) => Ok(true),
@@ -239,7 +258,7 @@ impl Iter {
                 if !error.is_data() {
                     self.follows = Some(Ok(false));
                 }
-                Err(error)
+                Err(self.explained(error))
             }
         }
     }

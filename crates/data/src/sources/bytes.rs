@@ -6,7 +6,7 @@ use crate::dataset::{Node, Total};
 use crate::flow::{Flow, InTurn, Open, Stage};
 use crate::least::fixed_bytes;
 use crate::memory::Counted;
-use crate::{Cardinality, Error, Spec};
+use crate::{Cardinality, Error, Place, Spec};
 use plimsoll_budget::Reservation;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,7 @@ pub enum Compression {
 /// The part of a file that is being looked at.
 pub(crate) struct Window {
     pub(crate) path: PathBuf,
+    open: Open,
     from: From,
     buffer: Counted<u8>,
     start: usize,
@@ -71,7 +72,17 @@ impl Window {
         let _held = open.account.reserve(held.into())?;
         let mut buffer = Counted::new(&open.account)?;
         buffer.grow(Window::STEP, 0)?;
-        Ok(Window { path: path.into(), from, buffer, start: 0, end: 0, offset: 0, ended: false, _held })
+        Ok(Window {
+            path: path.into(),
+            open: open.clone(),
+            from,
+            buffer,
+            start: 0,
+            end: 0,
+            offset: 0,
+            ended: false,
+            _held,
+        })
     }
 
     /// By how much a full buffer grows: as little as keeps the copying in bounds.
@@ -91,6 +102,11 @@ impl Window {
     /// The bytes at hand.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
+    }
+
+    /// Notes that a record of so many bytes begins at an offset.
+    pub(crate) fn met(&self, offset: u64, bytes: u64) {
+        self.open.met(bytes, || Place::Offset(self.path.clone(), offset));
     }
 
     pub(crate) fn offset(&self) -> u64 {
@@ -233,6 +249,14 @@ impl<F: Format + 'static> Node for Sequence<F> {
 
     fn largest(&self) -> Option<u64> {
         fixed_bytes(self.spec()).or_else(|| Some(self.found()?.largest))
+    }
+
+    fn record_bytes(&self) -> Option<u64> {
+        self.found().map(|found| found.longest)
+    }
+
+    fn counted(&self) -> Option<u64> {
+        self.format.rows().or_else(|| self.found()?.count())
     }
 
     fn total(&self) -> Option<Total> {

@@ -8,7 +8,7 @@ use crate::flow::{Open, Stage};
 use crate::memory::Counted;
 use crate::{Component, Dataset, Error, Kind, Place, Spec};
 use csv_core::ReadRecordResult;
-use plimsoll_budget::Budget;
+use plimsoll_budget::{Budget, Bytes};
 use plimsoll_tensor::{DType, Element as Number, F8E4M3, F8E5M2, Shape};
 use std::collections::HashMap;
 use std::path::Path;
@@ -97,6 +97,8 @@ impl Csv {
 impl Dataset {
     /// The rows of CSV files, one component for each column, one file after another.
     ///
+    /// Looking at the first rows takes at most 8 MiB, whatever is in the files.
+    ///
     /// ```
     /// use plimsoll_budget::Budget;
     /// use plimsoll_data::{Csv, Dataset};
@@ -114,12 +116,15 @@ impl Dataset {
         Dataset::from_result((|| {
             let first = &files.expect_some("csv")?[0];
             // Looking at the first rows needs a little memory before there is a budget to take it from.
-            let account = Budget::unlimited().account("csv");
-            let open = Open::new(account, 1);
-            let format = Table::look(first, csv, &open)?;
+            let open = Open::new(Budget::new(LOOK).account("csv"), 1);
+            let short = |path: &Path, error: Error| match error.is_over_budget() {
+                true => Error::in_file(path, format!("its first rows do not fit in the {LOOK} for looking at them")),
+                false => error,
+            };
+            let format = Table::look(first, csv, &open).map_err(|error| short(first, error))?;
             for path in &files.paths()[1..] {
                 let mut parser = Parser::open(path, &format.csv, &open)?;
-                if format.csv.header && parser.header()? != format.names {
+                if format.csv.header && parser.header().map_err(|error| short(path, error))? != format.names {
                     return Err(Error::in_file(path, format!("has other columns than {}", first.display())));
                 }
             }
@@ -127,6 +132,9 @@ impl Dataset {
         })())
     }
 }
+
+/// What looking at the first rows may take.
+const LOOK: Bytes = Bytes::mib(8);
 
 /// The most columns of a file: what has more is no table of rows.
 const MOST_COLUMNS: usize = 1 << 16;
@@ -150,6 +158,7 @@ impl Table {
                 break;
             }
             if names.is_empty() && !csv.header {
+                parser.check_width()?;
                 names = (0..parser.n_fields()).map(|i| i.to_string()).collect();
                 guesses.resize(names.len(), Guess::default());
             }
@@ -159,10 +168,6 @@ impl Table {
         }
         if names.is_empty() {
             return Err(Error::in_file(path, "is empty, so that its columns are unknown"));
-        }
-        if names.len() > MOST_COLUMNS {
-            let message = format!("has {} columns; at most {MOST_COLUMNS} are supported", names.len());
-            return Err(Error::in_file(path, message));
         }
         // Of two columns of one name the first is meant.
         let places: HashMap<&str, usize> = names.iter().enumerate().rev().map(|(i, n)| (n.as_str(), i)).collect();
@@ -273,12 +278,21 @@ impl Parser {
         if !self.next()? {
             return Err(Error::in_file(&self.window.path, "is empty; a header was expected"));
         }
+        self.check_width()?;
         let name = |i: usize| {
             let name =
                 std::str::from_utf8(self.field(i)).map_err(|_| self.bad("a name in the header is not UTF-8".into()))?;
             Ok(name.trim().to_string())
         };
         (0..self.n_fields).map(name).collect()
+    }
+
+    fn check_width(&self) -> Result<(), Error> {
+        if self.n_fields <= MOST_COLUMNS {
+            return Ok(());
+        }
+        let message = format!("has {} columns; at most {MOST_COLUMNS} are supported", self.n_fields);
+        Err(Error::in_file(&self.window.path, message))
     }
 
     fn n_fields(&self) -> usize {
@@ -296,6 +310,14 @@ impl Parser {
 
     /// Reads the next row; false at the end.
     fn next(&mut self) -> Result<bool, Error> {
+        let offset = self.window.offset();
+        let result = self.read();
+        // What the fields have so far, where there was no room for more.
+        self.window.met(offset, self.window.offset().saturating_sub(offset));
+        result
+    }
+
+    fn read(&mut self) -> Result<bool, Error> {
         (self.n_bytes, self.n_fields) = (0, 0);
         self.line = self.core.line();
         // Behind the last byte a line break is read, which ends the last row, and tells whether a quote is still open.

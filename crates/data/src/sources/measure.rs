@@ -16,22 +16,33 @@ use std::time::SystemTime;
 pub(crate) struct Found {
     /// What reading takes besides the elements.
     pub(crate) working: u64,
+    /// The bytes of the longest record, in the file.
+    pub(crate) longest: u64,
     /// The bytes of the largest element.
     pub(crate) largest: u64,
     /// How many elements there are, and their bytes.
     pub(crate) elements: u64,
     pub(crate) bytes: u64,
+    /// How many of them are errors.
+    pub(crate) errors: u64,
     /// Whether this is so of all that is in the files.
     pub(crate) is_all: bool,
 }
 
 impl Found {
+    /// How many elements there are, where all of them are good.
+    pub(crate) fn count(&self) -> Option<u64> {
+        (self.is_all && self.errors == 0).then_some(self.elements)
+    }
+
     fn with(self, other: Found) -> Found {
         Found {
             working: self.working.max(other.working),
+            longest: self.longest.max(other.longest),
             largest: self.largest.max(other.largest),
             elements: self.elements + other.elements,
             bytes: self.bytes + other.bytes,
+            errors: self.errors + other.errors,
             is_all: self.is_all && other.is_all,
         }
     }
@@ -56,7 +67,9 @@ pub(crate) fn look<F: Format>(format: &F, files: &Files) -> Option<Found> {
         all = all.with(remembered(format, path, share)?);
     }
     if !all.is_all {
-        (all.working, all.largest) = (all.working.saturating_mul(2), all.largest.saturating_mul(2));
+        for bytes in [&mut all.working, &mut all.longest, &mut all.largest] {
+            *bytes = bytes.saturating_mul(2);
+        }
     }
     Some(all)
 }
@@ -97,6 +110,7 @@ pub(crate) fn read<F: Format>(format: &F, path: &Path, most: u64) -> Option<Foun
         let result = stage.fill(&mut out, 16);
         let chunk = out.finish();
         found.elements += chunk.rows as u64 + result.is_err() as u64;
+        found.errors += result.is_err() as u64;
         for row in 0..chunk.rows {
             let bytes = element_bytes(&chunk, row);
             (found.largest, found.bytes) = (found.largest.max(bytes), found.bytes + bytes);
@@ -112,6 +126,7 @@ pub(crate) fn read<F: Format>(format: &F, path: &Path, most: u64) -> Option<Foun
         }
     }
     found.working = reading.peak().0;
+    found.longest = open.longest().map_or(u64::MAX, |(_, bytes)| bytes);
     Some(found)
 }
 

@@ -1,7 +1,7 @@
 //! Parquet files: row group by row group, page by page, only the columns asked for.
 
 use super::bytes::{Format, Sequence};
-use super::columnar::{Batches, Table, guarded, wanted};
+use super::columnar::{Batches, LONGEST_FOOTER, Table, guarded, wanted};
 use super::files::{Files, Readable};
 use super::parquet_pages::{Leaf, is_thrift};
 use crate::flow::{InUse, Open, Stage};
@@ -19,7 +19,8 @@ use std::sync::{Arc, OnceLock};
 impl Dataset {
     /// The rows of Parquet files, one component for each column, one file after another; `columns` chooses some of them.
     ///
-    /// Files are read page by page, row group by row group; what the largest pages unpack to is reserved before they are read. Null is NaN
+    /// Looking at the footers takes a few times as much as is in one, which may be 16 MiB. Files are read page by page, row group by
+    /// row group; what the largest pages unpack to is reserved before they are read. Null is NaN
     /// in columns of floats, the empty string in those of text, and an error in others.
     pub fn from_parquet(files: impl Into<Files>, columns: Option<&[&str]>) -> Dataset {
         let files = files.into();
@@ -171,7 +172,7 @@ impl File {
 
     /// What it takes to read the file row by row.
     fn least_bytes(&self) -> Result<u64, Error> {
-        let account = Budget::unlimited().account("parquet");
+        let account = Budget::new(Bytes::mib(256)).account("parquet");
         let mut least = 0;
         for group in 0..self.n_groups() {
             let leaves = self.leaves(group, &account)?;
@@ -189,6 +190,10 @@ fn check_footer(file: &Readable) -> Result<(), Error> {
     file.read(end, &mut tail)?;
     let length = u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]) as u64;
     let Some(start) = end.checked_sub(length).filter(|_| tail.ends_with(b"PAR1")) else { return Ok(()) };
+    if length > LONGEST_FOOTER {
+        let message = format!("a footer of {}; at most {} are read", Bytes(length), Bytes(LONGEST_FOOTER));
+        return Err(Error::at_offset(&file.path, start, message));
+    }
     let mut footer = vec![0; length as usize];
     file.read(start, &mut footer)?;
     match is_thrift(&footer) {

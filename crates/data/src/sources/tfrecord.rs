@@ -224,7 +224,9 @@ fn lengths(file: &Readable) -> Option<Found> {
         (found.largest, longest) = (found.largest.max(bytes), longest.max(length));
         at = next;
     }
-    found.working = Window::bytes_for(longest + 16);
+    (found.working, found.longest) = (Window::bytes_for(longest + 16), longest);
+    // Behind the last one there is something else, which is none.
+    found.errors = (at < file.len) as u64;
     Some(found)
 }
 
@@ -274,6 +276,7 @@ impl Stage for RecordsStage {
             }
             let at = self.window.offset();
             let Some(length) = self.header()? else { return Ok(false) };
+            self.window.met(at, length);
             let length = length as usize;
             if !self.window.need(16 + length)? {
                 let there = self.window.bytes().len() - 12;

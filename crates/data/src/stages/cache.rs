@@ -124,6 +124,10 @@ impl Node for Cache {
         Some(writing.max(finding))
     }
 
+    fn counted(&self) -> Option<u64> {
+        self.cardinality().known().or_else(|| self.input.counted())
+    }
+
     fn kept_bytes(&self) -> Option<u64> {
         let input = self.input.kept_bytes()?;
         if !matches!(self.home, Home::Memory) {

@@ -118,6 +118,15 @@ impl Node for Zip {
         self.inputs.iter().map(|input| input.largest()).sum()
     }
 
+    fn counted(&self) -> Option<u64> {
+        let count = |input: &Arc<dyn Node>| match input.cardinality() {
+            Cardinality::Infinite => Some(u64::MAX),
+            _ => input.counted(),
+        };
+        let least = self.inputs.iter().map(count).try_fold(u64::MAX, |least, n| Some(n?.min(least)));
+        least.filter(|n| *n < u64::MAX)
+    }
+
     fn total(&self) -> Option<Total> {
         let elements = self.inputs.iter().filter_map(|input| Some(input.total()?.elements)).min()?;
         Total::of(elements, self.largest()?)
@@ -284,6 +293,10 @@ impl Node for Concatenate {
             false => flow_bytes(&**input),
         };
         self.inputs.iter().map(of).try_fold(0, |most, bytes| Some(bytes?.max(most)))
+    }
+
+    fn counted(&self) -> Option<u64> {
+        self.inputs.iter().map(|input| input.counted()).try_fold(0u64, |sum, n| sum.checked_add(n?))
     }
 
     fn total(&self) -> Option<Total> {

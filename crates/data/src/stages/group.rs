@@ -404,6 +404,10 @@ impl Node for Group {
         row.checked_mul(size)
     }
 
+    fn counted(&self) -> Option<u64> {
+        Some(self.rule.n_windows(self.input.counted()?))
+    }
+
     fn total(&self) -> Option<Total> {
         let elements = self.rule.n_windows(self.input.total()?.elements);
         Total::of(elements, self.largest()?)
@@ -411,7 +415,7 @@ impl Node for Group {
 
     fn batch_sizes(&self) -> Option<BatchSizes> {
         let Rule { size, shift, stride, .. } = *self.rule;
-        let n = self.input.cardinality().known();
+        let n = self.input.counted();
         let most = n.map_or(size, |n| size.min(n as usize));
         let in_row = shift == size && stride == 1;
         let last = match n {

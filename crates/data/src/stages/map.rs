@@ -422,6 +422,10 @@ impl Node for Map {
         fixed_bytes(&self.spec).or_else(|| self.transform.largest(self.input.largest()?))
     }
 
+    fn counted(&self) -> Option<u64> {
+        self.input.counted()
+    }
+
     fn total(&self) -> Option<Total> {
         match self.transform.is_in_place() {
             true => self.input.total(),

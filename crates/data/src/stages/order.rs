@@ -96,6 +96,10 @@ impl Node for Shuffle {
         self.input.is_lookup()
     }
 
+    fn counted(&self) -> Option<u64> {
+        self.input.counted()
+    }
+
     fn working_bytes(&self, rows: usize) -> Option<u64> {
         let all = self.input.total().map_or(u64::MAX, |total| total.elements);
         let buffer = self.buffer.unwrap_or(0).min(all);

@@ -77,6 +77,10 @@ impl Node for Prefetch {
         self.input.is_lookup()
     }
 
+    fn counted(&self) -> Option<u64> {
+        self.input.counted()
+    }
+
     fn working_bytes(&self, rows: usize) -> Option<u64> {
         if self.is_lookup() {
             // Elements are made as if this were not here.

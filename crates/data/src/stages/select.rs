@@ -119,6 +119,10 @@ impl Node for Select {
         self.input.is_lookup()
     }
 
+    fn counted(&self) -> Option<u64> {
+        self.cardinality().known().or_else(|| Some(self.part.len(self.input.counted()?)))
+    }
+
     fn working_bytes(&self, rows: usize) -> Option<u64> {
         match (self.is_lookup(), self.part) {
             (true, Part::Take(_)) => self.input.working_bytes(rows),
@@ -282,6 +286,10 @@ impl Node for Repeat {
         self.input.is_lookup()
     }
 
+    fn counted(&self) -> Option<u64> {
+        self.input.counted()?.checked_mul(self.times?)
+    }
+
     fn working_bytes(&self, rows: usize) -> Option<u64> {
         match self.is_lookup() {
             true => self.input.working_bytes(rows)?.checked_add(list_bytes(8 * rows as u64)),
@@ -359,6 +367,10 @@ impl Node for Enumerate {
 
     fn largest(&self) -> Option<u64> {
         self.input.largest()?.checked_add(8)
+    }
+
+    fn counted(&self) -> Option<u64> {
+        self.input.counted()
     }
 
     fn total(&self) -> Option<Total> {

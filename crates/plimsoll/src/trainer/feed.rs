@@ -114,8 +114,8 @@ impl Feeder {
         let is_given = |component: &Component| !self.dropped.contains(&component.name);
         let batch = Bytes::from(self.row_bytes.iter().sum::<usize>() * self.sizes.most);
         let least = self.dataset.least_memory_into(is_given)?.unwrap_or(UNKNOWN + batch * 4);
-        // A last batch whose size is not known is copied to the step for it.
-        Ok(if self.sizes.last.is_none() { least + batch } else { least })
+        // A last batch that is not known to be the last is copied to the step for it.
+        Ok(if self.n_batches()?.is_none() { least + batch } else { least })
     }
 
     /// Begins a pass, in an order of its own; or goes on where an earlier one was when `position` was saved.
