@@ -317,7 +317,9 @@ fn judge(folder: &Path, case: u64) -> Option<f64> {
 /// The chain of a case.
 fn chain(folder: &Path, case: u64) -> (Dataset, String) {
     let mut random = Random(case.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    (0..8).for_each(|_| drop(random.below(2)));
+    (0..8).for_each(|_| {
+        random.below(2);
+    });
     let (mut data, mut text) = source(folder, &mut random);
     for _ in 0..random.below(5) {
         let (other, what_other) = source(folder, &mut random);
@@ -356,4 +358,43 @@ fn random_chains_work_with_the_least_that_they_state() {
     );
     assert!(failed.is_empty(), "{} of {n} failed: {failed:?}", failed.len());
     assert!(used.len() as u64 * 2 > n);
+}
+
+/// Where only a part was looked through there is room for records twice as long; a longer one is named.
+#[test]
+fn a_record_longer_than_planned_for_is_named() {
+    let folder = Folder(std::env::temp_dir().join(format!("plimsoll-longer-{}", std::process::id())));
+    std::fs::create_dir_all(&folder.0).unwrap();
+    let (txt, csv, gz) = (folder.0.join("a.txt"), folder.0.join("a.csv"), folder.0.join("a.gz"));
+    // More than is looked through, then a line that nobody expects.
+    let line = format!("{}\n", "abcdefghi".repeat(111));
+    let many = line.repeat((68 << 20) / line.len());
+    let long = "z".repeat(500_000);
+    std::fs::write(&txt, format!("{many}{long}\nend\n")).unwrap();
+    std::fs::write(&csv, format!("text\n{many}{long}\nend\n")).unwrap();
+    let mut records = TfRecordWriter::create(&gz, Compression::Gzip).unwrap();
+    (0..many.len() / line.len()).for_each(|_| records.write(line.as_bytes()).unwrap());
+    records.write(long.as_bytes()).unwrap();
+    records.finish().unwrap();
+    let offset = many.len();
+    let n_records = many.len() / line.len();
+    for (data, path, at) in [
+        (Dataset::from_lines(&txt), &txt, offset),
+        (Dataset::from_csv(&csv, Csv::default()), &csv, offset + 5),
+        (Dataset::from_tfrecords(&gz, Compression::Gzip), &gz, n_records * (line.len() + 16)),
+    ] {
+        let data = data.shuffle(3, 1);
+        let least = data.least_memory().unwrap().unwrap();
+        assert!(least < Bytes::kib(400), "{}: {least}", path.display());
+        let run = |limit: Bytes| data.iter(&Budget::new(limit)).unwrap().find_map(|element| element.err());
+        let Some(Error::TooLarge { place, bytes, planned, limit, error }) = run(least) else {
+            panic!("{}: nothing is said", path.display());
+        };
+        assert_eq!(place, plimsoll_data::Place::Offset(path.clone(), at as u64));
+        assert!((500_000..=500_001).contains(&bytes.0), "{}: {bytes}", path.display());
+        assert!((1000..2100).contains(&planned.0) && error.limit == least, "{planned}, {error}");
+        let text = Error::TooLarge { place, bytes, planned, limit, error }.to_string();
+        assert!(text.contains("a record of") && text.contains(&format!("a limit of {limit} would do")), "{text}");
+        assert!(run(limit).is_none(), "{}: {limit} will not do", path.display());
+    }
 }

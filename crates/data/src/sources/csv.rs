@@ -312,9 +312,25 @@ impl Parser {
     fn next(&mut self) -> Result<bool, Error> {
         let offset = self.window.offset();
         let result = self.read();
-        // What the fields have so far, where there was no room for more.
-        self.window.met(offset, self.window.offset().saturating_sub(offset));
+        if result.as_ref().is_err_and(Error::is_over_budget) {
+            self.pass_over_row();
+        }
+        self.window.met(offset, self.window.offset() - offset);
         result
+    }
+
+    /// Finds the end of a row for which there is no room, so that its length can be told.
+    fn pass_over_row(&mut self) {
+        loop {
+            if self.window.bytes().is_empty() && !self.window.more().unwrap_or(false) {
+                return;
+            }
+            let (result, n, ..) = self.core.read_record(self.window.bytes(), &mut self.fields, &mut self.ends);
+            self.window.advance(n);
+            if matches!(result, ReadRecordResult::Record | ReadRecordResult::End) {
+                return;
+            }
+        }
     }
 
     fn read(&mut self) -> Result<bool, Error> {

@@ -3,10 +3,13 @@
 //! Decoded straight from the bytes into columns: a general protobuf decoder would make a heap object for every feature and every string of
 //! every record, of which a hostile record can hold a great many. The tests compare with such a decoder.
 
+use super::measure;
 use crate::column::Row;
+use crate::dataset::Total;
 use crate::stages::{Sizes, Writer};
-use crate::{Component, Dataset, Error, Kind};
+use crate::{Component, Dataset, Error, Kind, Spec};
 use plimsoll_tensor::DType;
+use std::sync::{Arc, OnceLock};
 
 impl Dataset {
     /// The features of serialized `tf.train.Example`s in component `name`, as `tf.io.parse_example` gives them.
@@ -33,9 +36,28 @@ impl Dataset {
             }
         }
         let (name, wanted) = (name.to_string(), components.clone());
-        let of_record = largest(&components);
-        let sizes = Sizes { largest: Box::new(move |record| of_record(record)), scratch: Box::new(|_| Some(0)) };
+        let sizes = sizes(self.clone(), name.clone(), &components);
         self.map_of_sizes(components, sizes, move |row, out| decode(row.string(&name)?, &wanted, out))
+    }
+}
+
+/// How large the elements are that these components of records become: those of a look through the records, where all are seen;
+/// else as large as the largest record can make them.
+fn sizes(records: Dataset, name: String, components: &[Component]) -> Sizes {
+    let (of_record, wanted) = (largest(components), components.to_vec());
+    let found = OnceLock::new();
+    let look = Arc::new(move || {
+        let look = || {
+            let spec = Spec::new(wanted.clone()).ok()?;
+            measure::look_at_made(&records, &spec, |row, out| decode(row.string(&name)?, &wanted, out))
+        };
+        *found.get_or_init(|| look().filter(|found| found.is_all))
+    });
+    let again = look.clone();
+    Sizes {
+        largest: Box::new(move |record| look().map(|found| found.largest).or_else(|| of_record(record))),
+        scratch: Box::new(|_| Some(0)),
+        total: Box::new(move || again().map(|found| Total { elements: found.elements, bytes: found.bytes })),
     }
 }
 

@@ -172,7 +172,7 @@ fn sizes(paths: Vec<PathBuf>, images: Images) -> Sizes {
     let again = look.clone();
     // Path and label come along as they are.
     let largest = move |input: u64| look().0.checked_add(input);
-    Sizes { largest: Box::new(largest), scratch: Box::new(move |_| Some(again().1)) }
+    Sizes { largest: Box::new(largest), scratch: Box::new(move |_| Some(again().1)), total: Box::new(|| None) }
 }
 
 /// What a decoder may take before the size of the picture is known, besides a few times the file.

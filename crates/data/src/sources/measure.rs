@@ -3,8 +3,10 @@
 use super::bytes::Format;
 use super::files::Files;
 use crate::builder::Builder;
-use crate::column::Chunk;
+use crate::column::{Chunk, Row};
 use crate::flow::Open;
+use crate::stages::Writer;
+use crate::{Dataset, Error, Options, Spec};
 use plimsoll_budget::{Budget, Bytes};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -127,6 +129,34 @@ pub(crate) fn read<F: Format>(format: &F, path: &Path, most: u64) -> Option<Foun
     }
     found.working = reading.peak().0;
     found.longest = open.longest().map_or(u64::MAX, |(_, bytes)| bytes);
+    Some(found)
+}
+
+/// Looks at what `write` makes of the elements of a data set; `None` when they cannot be read.
+pub(crate) fn look_at_made(
+    data: &Dataset,
+    made: &Spec,
+    write: impl Fn(&Row<'_>, &mut Writer<'_, '_>) -> Result<(), Error>,
+) -> Option<Found> {
+    let budget = Budget::new(MOST);
+    let account = budget.account("elements");
+    let mut found = Found::default();
+    for element in data.iter_with(&Options::new(&budget).threads(1)).ok()? {
+        if found.bytes + 64 * found.elements > LOOK_THROUGH {
+            return Some(found);
+        }
+        found.elements += 1;
+        let mut out = Builder::new(&account, made).ok()?;
+        match element.and_then(|element| Writer::row(made, &mut out, |writer| write(&element.row(), writer))) {
+            Ok(()) => {
+                let bytes = element_bytes(&out.finish(), 0);
+                (found.largest, found.bytes) = (found.largest.max(bytes), found.bytes + bytes);
+            }
+            Err(error) if error.is_data() => found.errors += 1,
+            Err(_) => return None,
+        }
+    }
+    found.is_all = true;
     Some(found)
 }
 

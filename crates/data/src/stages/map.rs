@@ -257,12 +257,14 @@ pub(crate) struct Sizes {
     pub(crate) largest: Box<dyn Fn(u64) -> Option<u64> + Send + Sync>,
     /// What it holds meanwhile.
     pub(crate) scratch: Box<dyn Fn(u64) -> Option<u64> + Send + Sync>,
+    /// What all elements that it makes have together, where that is known.
+    pub(crate) total: Box<dyn Fn() -> Option<Total> + Send + Sync>,
 }
 
 impl Sizes {
     /// What is known of a function of the user.
     fn unknown() -> Sizes {
-        Sizes { largest: Box::new(|_| None), scratch: Box::new(|_| Some(0)) }
+        Sizes { largest: Box::new(|_| None), scratch: Box::new(|_| Some(0)), total: Box::new(|| None) }
     }
 }
 
@@ -292,6 +294,10 @@ where
 
     fn scratch(&self, input: u64) -> Option<u64> {
         (self.sizes.scratch)(input)
+    }
+
+    fn total(&self) -> Option<Total> {
+        (self.sizes.total)()
     }
 }
 
@@ -429,7 +435,7 @@ impl Node for Map {
     fn total(&self) -> Option<Total> {
         match self.transform.is_in_place() {
             true => self.input.total(),
-            false => Total::of(self.input.total()?.elements, self.largest()?),
+            false => self.transform.total().or_else(|| Total::of(self.input.total()?.elements, self.largest()?)),
         }
     }
 

@@ -20,7 +20,7 @@ pub use map::Writer;
 use crate::Error;
 use crate::builder::Builder;
 use crate::column::Chunk;
-use crate::dataset::Node;
+use crate::dataset::{Node, Total};
 use crate::flow::Flow;
 use crate::least::{flow_bytes, held_bytes};
 use std::ops::Range;
@@ -56,6 +56,11 @@ pub(crate) trait Transform: Send + Sync {
     fn scratch(&self, input: u64) -> Option<u64> {
         let _ = input;
         Some(0)
+    }
+
+    /// What all elements have together that it makes; `None` where only running tells.
+    fn total(&self) -> Option<Total> {
+        None
     }
 
     /// For functions that change elements where they are: does so to some rows of `out`.
