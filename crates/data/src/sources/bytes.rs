@@ -248,11 +248,14 @@ impl<F: Format + 'static> Node for Sequence<F> {
     }
 
     fn largest(&self) -> Option<u64> {
-        fixed_bytes(self.spec()).or_else(|| Some(self.found()?.largest))
+        // An element is no larger than what it takes to read it.
+        let largest = || self.found().map(|found| found.largest).or_else(|| self.format.working_bytes(&self.files));
+        fixed_bytes(self.spec()).or_else(largest)
     }
 
     fn record_bytes(&self) -> Option<u64> {
-        self.found().map(|found| found.longest)
+        // Not looked for now: what there was no room for should not be read again.
+        self.found.get().copied().flatten().map(|found| found.longest)
     }
 
     fn counted(&self) -> Option<u64> {

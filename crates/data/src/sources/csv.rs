@@ -158,7 +158,6 @@ impl Table {
                 break;
             }
             if names.is_empty() && !csv.header {
-                parser.check_width()?;
                 names = (0..parser.n_fields()).map(|i| i.to_string()).collect();
                 guesses.resize(names.len(), Guess::default());
             }
@@ -278,21 +277,12 @@ impl Parser {
         if !self.next()? {
             return Err(Error::in_file(&self.window.path, "is empty; a header was expected"));
         }
-        self.check_width()?;
         let name = |i: usize| {
             let name =
                 std::str::from_utf8(self.field(i)).map_err(|_| self.bad("a name in the header is not UTF-8".into()))?;
             Ok(name.trim().to_string())
         };
         (0..self.n_fields).map(name).collect()
-    }
-
-    fn check_width(&self) -> Result<(), Error> {
-        if self.n_fields <= MOST_COLUMNS {
-            return Ok(());
-        }
-        let message = format!("has {} columns; at most {MOST_COLUMNS} are supported", self.n_fields);
-        Err(Error::in_file(&self.window.path, message))
     }
 
     fn n_fields(&self) -> usize {
@@ -370,6 +360,12 @@ impl Parser {
                             return Err(error);
                         }
                     }
+                }
+                ReadRecordResult::OutputEndsFull if self.n_fields >= MOST_COLUMNS => {
+                    self.pass_over_row();
+                    return Err(
+                        self.bad(format!("the row has more than {MOST_COLUMNS} fields, the most that are read"))
+                    );
                 }
                 ReadRecordResult::OutputFull => drop(self.fields.grow(self.fields.len(), 0)?),
                 ReadRecordResult::OutputEndsFull => drop(self.ends.grow(self.ends.len(), 0)?),

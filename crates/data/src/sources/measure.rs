@@ -56,10 +56,10 @@ const LOOK_THROUGH: u64 = 64 << 20;
 /// How many files are looked into, evenly spread, where there are more.
 const FILES: usize = 64;
 
-/// The most that reading a record may take here. It takes as much again when it is read in earnest.
-const MOST: Bytes = Bytes::mib(256);
+/// The most that looking may take. There is no record of text that needs more.
+const MOST: Bytes = Bytes::mib(16);
 
-/// Looks through files; `None` when one cannot be read. Where not everything has been seen, there is room for twice as much.
+/// Looks through files; `None` when one cannot be read, or takes too much. Where not everything has been seen, there is room for twice as much.
 pub(crate) fn look<F: Format>(format: &F, files: &Files) -> Option<Found> {
     let paths = files.paths();
     let step = paths.len().div_ceil(FILES).max(1);

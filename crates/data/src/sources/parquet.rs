@@ -164,7 +164,11 @@ impl File {
             let keeps_dictionary = matches!(self.metadata.schema().field(root).data_type(), DataType::Dictionary(..));
             let mut leaf = Leaf::new(column, keeps_dictionary);
             leaf.read(&self.readable, start..end)?;
-            leaf.look_closer(&self.readable, account)?;
+            match leaf.look_closer(&self.readable, account) {
+                // What the headers say is true, too, only not as near.
+                Err(error) if error.is_over_budget() => {}
+                other => other?,
+            }
             leaves.push(leaf);
         }
         Ok(leaves)
@@ -172,7 +176,7 @@ impl File {
 
     /// What it takes to read the file row by row.
     fn least_bytes(&self) -> Result<u64, Error> {
-        let account = Budget::new(Bytes::mib(256)).account("parquet");
+        let account = Budget::new(Bytes::mib(16)).account("parquet");
         let mut least = 0;
         for group in 0..self.n_groups() {
             let leaves = self.leaves(group, &account)?;

@@ -5,12 +5,12 @@
 
 use super::bytes::{Compression, Format, Sequence, Window};
 use super::files::{Files, Readable};
-use super::measure::{self, Found};
+use super::measure::Found;
 use crate::builder::Builder;
 use crate::flow::{Open, Stage};
 use crate::least::string_bytes;
 use crate::{Component, Dataset, Error, Kind, Spec};
-use plimsoll_budget::Budget;
+use plimsoll_budget::{Budget, Bytes};
 use plimsoll_tensor::Shape;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -58,7 +58,7 @@ impl Dataset {
 /// Writes a TFRecord file.
 ///
 /// ```
-/// use plimsoll_budget::Budget;
+/// use plimsoll_budget::{Budget, Bytes};
 /// use plimsoll_data::{Compression, Dataset, TfRecordWriter};
 /// let path = std::env::temp_dir().join(format!("plimsoll-doc-{}.tfrecord", std::process::id()));
 /// let mut writer = TfRecordWriter::create(&path, Compression::Gzip)?;
@@ -179,7 +179,7 @@ impl Format for Records {
     fn look(&self, path: &Path, most: u64) -> Option<Found> {
         match self.compression {
             Compression::None => lengths(&Readable::open(path).ok()?),
-            _ => measure::read(self, path, most),
+            _ => self.unpacked_lengths(path, most),
         }
     }
 
@@ -192,15 +192,63 @@ impl Format for Records {
     }
 }
 
+impl Records {
+    /// Finds the longest record of a compressed file, up to about so many bytes. Records are passed over, and never at hand.
+    fn unpacked_lengths(&self, path: &Path, most: u64) -> Option<Found> {
+        let account = Budget::new(Bytes::mib(1)).account("reading");
+        let open = Open::beyond(account.clone(), 1, Some(u64::MAX));
+        let window = Window::open(path, self.compression, &open).ok()?;
+        let unpacking = account.held().0 - Window::bytes_for(0);
+        let mut stage = RecordsStage { window, broken: false };
+        let mut found = Found::default();
+        while found.bytes + 64 * found.elements <= most {
+            let length = match stage.header() {
+                Ok(Some(length)) => {
+                    count(&mut found, length);
+                    length
+                }
+                Ok(None) => {
+                    found.is_all = true;
+                    break;
+                }
+                // Behind what is no record there are none.
+                Err(error) if error.is_data() => {
+                    (found.is_all, found.errors) = (true, 1);
+                    break;
+                }
+                Err(_) => return None,
+            };
+            let mut left = length + 16;
+            while left > 0 {
+                let n = left.min(stage.window.bytes().len() as u64);
+                stage.window.advance(n as usize);
+                left -= n;
+                if left > 0 && !stage.window.more().ok()? {
+                    found.errors = 1;
+                    break;
+                }
+            }
+        }
+        found.working = unpacking + Window::bytes_for(found.longest + 16);
+        Some(found)
+    }
+}
+
 /// The most pieces of a file that are read for the lengths of its records.
 const PIECES: u64 = 1 << 20;
+
+/// Counts a record of so many bytes.
+fn count(found: &mut Found, length: u64) {
+    let bytes = string_bytes(length as usize) as u64;
+    (found.elements, found.bytes) = (found.elements + 1, found.bytes + bytes);
+    (found.largest, found.longest) = (found.largest.max(bytes), found.longest.max(length));
+}
 
 /// Finds the longest record by the lengths in front of them, without a look at what they hold.
 fn lengths(file: &Readable) -> Option<Found> {
     let mut piece = [0; 4096];
     let (mut start, mut there, mut at, mut pieces) = (0u64, 0usize, 0u64, 0);
     let mut found = Found { is_all: true, ..Found::default() };
-    let mut longest = 0;
     // Behind what is no record there are none.
     while at.checked_add(12).is_some_and(|end| end <= file.len) {
         if at + 12 > start + there as u64 {
@@ -219,12 +267,10 @@ fn lengths(file: &Readable) -> Option<Found> {
         let is_right = masked(&header[..8]).to_le_bytes() == header[8..12];
         let next = length.checked_add(16).and_then(|bytes| at.checked_add(bytes)).filter(|next| *next <= file.len);
         let Some(next) = next.filter(|_| is_right) else { break };
-        let bytes = string_bytes(length as usize) as u64;
-        (found.elements, found.bytes) = (found.elements + 1, found.bytes + bytes);
-        (found.largest, longest) = (found.largest.max(bytes), longest.max(length));
+        count(&mut found, length);
         at = next;
     }
-    (found.working, found.longest) = (Window::bytes_for(longest + 16), longest);
+    found.working = Window::bytes_for(found.longest + 16);
     // Behind the last one there is something else, which is none.
     found.errors = (at < file.len) as u64;
     Some(found)
