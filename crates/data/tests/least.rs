@@ -1,7 +1,9 @@
 //! The least memory that a data set states is enough, for every source and every stage: random chains run to the end with exactly so
 //! much, and with a little more, and give what they give without a limit.
 //!
-//! `PLIMSOLL_CASES` and `PLIMSOLL_FIRST_CASE` choose others than those of every day.
+//! `PLIMSOLL_CASES` and `PLIMSOLL_FIRST_CASE` choose others than those of every day; with `PLIMSOLL_SAY` every case says how much of
+//! its least it used.
+#![cfg(all(feature = "images", feature = "parquet"))]
 
 use plimsoll_budget::{Budget, Bytes};
 use plimsoll_data::{
