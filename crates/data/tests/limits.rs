@@ -33,6 +33,7 @@ fn child() {
         "go on" => go_on(&arguments),
         "bombs" => bombs(Path::new(arguments[0])),
         "read" => read_in_a_few_megabytes(Path::new(arguments[0])),
+        "describe" => describe(Path::new(arguments[0])),
         other => panic!("{other}"),
     }
 }
@@ -538,6 +539,68 @@ fn scratch_memory_is_reserved_before_it_is_taken() {
         assert!(found.contains(error) && (found.is_empty() == error.is_empty()), "{name}: {found}");
         // Beside the budget come the pages of code that runs for the first time.
         assert!(grown <= SMALL.0 + (4 << 20), "{name}: the process grew by {grown} bytes with a budget of {SMALL}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Describes a file: how much the process grew, and what is known of its elements.
+fn describe(path: &Path) {
+    use plimsoll_data::Csv;
+    measure::reset_peak().unwrap();
+    let before = measure::usage().unwrap().peak.0;
+    let data = match path.extension().unwrap().to_str().unwrap() {
+        "csv" => Dataset::from_csv(path, Csv::default()),
+        #[cfg(feature = "parquet")]
+        "parquet" => Dataset::from_parquet(path, None),
+        #[cfg(feature = "parquet")]
+        "arrow" => Dataset::from_arrow(path, None),
+        other => panic!("{other}"),
+    };
+    let spec = data.spec().map_or_else(|error| error.to_string(), |spec| spec.to_string());
+    println!("result {} {spec}", measure::usage().unwrap().peak.0 - before);
+}
+
+/// What is found out before there is a budget takes a few megabytes, whatever is in the files.
+#[test]
+fn describing_takes_a_few_megabytes() {
+    let folder = std::env::temp_dir().join(format!("plimsoll-limits-{}-describe", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let zeros = |n: usize, tail: &[u8]| [&vec![0; n][..], tail].concat();
+    let large = 64u32 << 20;
+    let files: Vec<(&str, Vec<u8>, &str)> = vec![
+        (
+            "long-name.csv",
+            [&vec![b'x'; 64 << 20][..], b"\n1\n"].concat(),
+            "line 1: the row has more than 4194304 bytes",
+        ),
+        // Whoever reads the row is told, or passes over it.
+        ("long-row.csv", [b"a,b\n1,", &vec![b'7'; 64 << 20][..]].concat(), "{a: bytes[], b: bytes[]}"),
+        ("columns.csv", vec![b','; 64 << 20], "line 1: the row has more than 65536 fields, the most that are read"),
+        ("70000.csv", vec![b','; 70_000], "line 1: the row has more than 65536 fields, the most that are read"),
+        ("fine.csv", [b"a,b\n1,", &vec![b'x'; 1 << 20][..]].concat(), "{a: i64[], b: bytes[]}"),
+        #[cfg(feature = "parquet")]
+        (
+            "footer.parquet",
+            zeros(large as usize, &[&large.to_le_bytes()[..], b"PAR1"].concat()),
+            "a footer of 64 MiB; at most 16 MiB are read",
+        ),
+        #[cfg(feature = "parquet")]
+        (
+            "footer.arrow",
+            zeros(large as usize, &[&large.to_le_bytes()[..], b"ARROW1"].concat()),
+            "a footer of 64 MiB; at most 16 MiB are read",
+        ),
+    ];
+    for (name, bytes, expected) in files {
+        let path = folder.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let result = run("describe", &[path.to_str().unwrap()]);
+        let (grown, text) = result.split_once(' ').unwrap();
+        let grown: u64 = grown.parse().unwrap();
+        println!("{name}: the process grew by {:.1} MiB; {text}", grown as f64 / 1048576.0);
+        assert!(text.contains(expected), "{name}: {text}");
+        // Beside the 8 MiB come the pages of code that runs for the first time.
+        assert!(grown <= 10 << 20, "{name}: the process grew by {grown} bytes");
     }
     std::fs::remove_dir_all(folder).unwrap();
 }

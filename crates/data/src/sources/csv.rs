@@ -8,7 +8,7 @@ use crate::flow::{Open, Stage};
 use crate::memory::Counted;
 use crate::{Component, Dataset, Error, Kind, Place, Spec};
 use csv_core::ReadRecordResult;
-use plimsoll_budget::Budget;
+use plimsoll_budget::{Budget, Bytes};
 use plimsoll_tensor::{DType, Element as Number, F8E4M3, F8E5M2, Shape};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -110,6 +110,8 @@ impl Csv {
 impl Dataset {
     /// The rows of CSV files, one component for each column, one file after another.
     ///
+    /// Looking at the first rows takes at most 8 MiB, whatever is in the files.
+    ///
     /// ```
     /// use plimsoll_budget::Budget;
     /// use plimsoll_data::{Csv, Dataset};
@@ -126,12 +128,15 @@ impl Dataset {
         let files = files.into();
         Dataset::from_result((|| {
             // Looking at the first rows needs a little memory before there is a budget to take it from.
-            let open = Open::new(Budget::unlimited().account("csv"), 1);
+            let open = Open::new(Budget::new(LOOK).account("csv"), 1);
             let format = Table::look(files.expect_some("csv")?, csv, &open)?;
-            Ok(Dataset::new(Sequence { files, format: Arc::new(format) }))
+            Ok(Dataset::new(Sequence::new(files, format)))
         })())
     }
 }
+
+/// What looking at the first rows may take.
+const LOOK: Bytes = Bytes::mib(8);
 
 /// The most columns of a file: what has more is no table of rows.
 const MOST_COLUMNS: usize = 1 << 16;
@@ -151,16 +156,23 @@ impl Table {
         let path = &files[0];
         let mut names: Vec<String> = Vec::new();
         let mut guesses: Vec<Guess> = Vec::new();
+        let short = |path: &Path, error: Error| match error.is_over_budget() {
+            true => Error::in_file(path, format!("its first rows do not fit in the {LOOK} for looking at them")),
+            false => error,
+        };
         for path in files {
             let mut parser = Parser::open(path, &csv, open)?;
-            let mut found = if csv.header { Some(parser.header()?) } else { None };
+            let mut found = match csv.header {
+                true => Some(parser.header().map_err(|error| short(path, error))?),
+                false => None,
+            };
             for _ in 0..csv.look_at {
                 match parser.next() {
                     Ok(true) => {}
                     Ok(false) => break,
                     // Whoever reads the row is told, or passes over it.
                     Err(error) if error.is_data() && found.is_some() => break,
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(short(path, error)),
                 }
                 let found = found.get_or_insert_with(|| (0..parser.n_fields()).map(|i| i.to_string()).collect());
                 guesses.resize(guesses.len().max(found.len()), Guess::default());
@@ -179,10 +191,6 @@ impl Table {
         guesses.resize(names.len(), Guess::default());
         if names.is_empty() {
             return Err(Error::in_file(path, "is empty, so that its columns are unknown"));
-        }
-        if names.len() > MOST_COLUMNS {
-            let message = format!("has {} columns; at most {MOST_COLUMNS} are supported", names.len());
-            return Err(Error::in_file(path, message));
         }
         // Of two columns of one name the first is meant.
         let places: HashMap<&str, usize> = names.iter().enumerate().rev().map(|(i, n)| (n.as_str(), i)).collect();
@@ -212,6 +220,10 @@ impl Table {
 impl Format for Table {
     fn describe(&self) -> String {
         format!("csv {}", self.spec)
+    }
+
+    fn key(&self) -> String {
+        format!("{} {:?}", self.describe(), self.csv)
     }
 
     fn spec(&self) -> &Arc<Spec> {
@@ -312,6 +324,30 @@ impl Parser {
 
     /// Reads the next row; false at the end.
     fn next(&mut self) -> Result<bool, Error> {
+        let offset = self.window.offset();
+        let result = self.read();
+        if result.as_ref().is_err_and(Error::is_over_budget) {
+            self.pass_over_row();
+        }
+        self.window.met(offset, self.window.offset() - offset);
+        result
+    }
+
+    /// Finds the end of a row for which there is no room, so that its length can be told.
+    fn pass_over_row(&mut self) {
+        loop {
+            if self.window.bytes().is_empty() && !self.window.more().unwrap_or(false) {
+                return;
+            }
+            let (result, n, ..) = self.core.read_record(self.window.bytes(), &mut self.fields, &mut self.ends);
+            self.window.advance(n);
+            if matches!(result, ReadRecordResult::Record | ReadRecordResult::End) {
+                return;
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<bool, Error> {
         (self.n_bytes, self.n_fields) = (0, 0);
         self.line = self.core.line();
         // Behind the last byte a line break is read, which ends the last row, and tells whether a quote is still open.
@@ -348,6 +384,12 @@ impl Parser {
                             return Err(error);
                         }
                     }
+                }
+                ReadRecordResult::OutputEndsFull if self.n_fields >= MOST_COLUMNS => {
+                    self.pass_over_row();
+                    return Err(
+                        self.bad(format!("the row has more than {MOST_COLUMNS} fields, the most that are read"))
+                    );
                 }
                 ReadRecordResult::OutputFull => drop(self.fields.grow(self.fields.len(), 0)?),
                 ReadRecordResult::OutputEndsFull => drop(self.ends.grow(self.ends.len(), 0)?),

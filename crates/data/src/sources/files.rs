@@ -200,8 +200,15 @@ impl Scatter<'_> {
             } else {
                 let bytes = (end - start) as usize;
                 if scratch.len() < bytes {
-                    scratch.clear();
-                    scratch.grow(bytes, 0)?;
+                    scratch = Counted::new(self.account)?;
+                    if scratch.grow(bytes, 0).is_err() {
+                        // Without room for what lies between them they are read one by one.
+                        for (place, number) in &rest[..n] {
+                            self.file.read(*place, &mut out[to(*number as usize)])?;
+                        }
+                        rest = &rest[n..];
+                        continue;
+                    }
                 }
                 let scratch = &mut scratch[..bytes];
                 self.file.read(*start, scratch)?;

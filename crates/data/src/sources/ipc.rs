@@ -1,7 +1,7 @@
 //! Arrow IPC files (also called Feather): record batch by record batch, only the columns asked for.
 
 use super::bytes::{Format, Sequence};
-use super::columnar::{self, guarded, wanted};
+use super::columnar::{self, LONGEST_FOOTER, guarded, wanted};
 use super::files::{Files, Readable};
 use crate::flow::{Open, Stage};
 use crate::guard::brief;
@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 impl Dataset {
     /// The rows of Arrow IPC files, one component for each column, one file after another; `columns` chooses some of them.
     ///
-    /// A record batch is read at a time; its bytes, packed and unpacked, are reserved before they are read.
+    /// Looking at a footer takes a few times as much as is in it, which may be 16 MiB. A record batch is read at a time; its bytes, packed and unpacked, are reserved before they are read.
     pub fn from_arrow(files: impl Into<Files>, columns: Option<&[&str]>) -> Dataset {
         let files = files.into();
         Dataset::from_result((|| {
@@ -38,8 +38,7 @@ impl Dataset {
                 }
             }
             let spec = spec.ok_or_else(|| Error::pipeline("arrow", "there are no files"))?;
-            let format = Arrow { spec, columns, rows, least: OnceLock::new() };
-            Ok(Dataset::new(Sequence { files, format: Arc::new(format) }))
+            Ok(Dataset::new(Sequence::new(files, Arrow { spec, columns, rows, least: OnceLock::new() })))
         })())
     }
 }
@@ -66,7 +65,11 @@ impl Format for Arrow {
         self.rows
     }
 
-    fn least_bytes(&self, files: &Files) -> Option<u64> {
+    fn key(&self) -> String {
+        format!("{} {:?}", self.describe(), self.columns)
+    }
+
+    fn working_bytes(&self, files: &Files) -> Option<u64> {
         let of_file = |path| File::open(path, self.columns.as_deref()).and_then(|file| file.least_bytes()).ok();
         *self.least.get_or_init(|| files.paths().iter().map(|path| of_file(path)).try_fold(0, |a, b| Some(b?.max(a))))
     }
@@ -115,8 +118,12 @@ impl File {
         let mut tail = [0; 10];
         readable.read(readable.len - 10, &mut tail)?;
         let footer = guarded(path, 0, || arrow_ipc::reader::read_footer_length(tail))? as u64;
-        if footer > readable.len - 10 || footer > 64 << 20 {
+        if footer > readable.len - 10 {
             return Err(bad(format!("its footer claims {footer} bytes, but the file has {}", readable.len)));
+        }
+        if footer > LONGEST_FOOTER {
+            let message = format!("a footer of {}; at most {} are read", Bytes(footer), Bytes(LONGEST_FOOTER));
+            return Err(bad(message));
         }
         let mut bytes = vec![0; footer as usize];
         readable.read(readable.len - 10 - footer, &mut bytes)?;
@@ -151,6 +158,9 @@ impl File {
     fn least_bytes(&self) -> Result<u64, Error> {
         let bytes = |block: &Block| {
             let (offset, meta, length) = self.extent(block, 0)?;
+            if meta as u64 > LONGEST_FOOTER {
+                return Err(self.broken(0));
+            }
             let mut header = vec![0; meta];
             self.readable.read(offset, &mut header)?;
             let claimed = |at: usize| {

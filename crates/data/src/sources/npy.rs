@@ -216,9 +216,9 @@ impl Node for Compressed {
         self.columns.iter().map(|c| c.encoding.largest(&Shape::new(&c.dims))).sum()
     }
 
-    fn own_bytes(&self) -> Option<u64> {
-        let raw = self.columns.iter().map(|c| c.encoding.raw_bytes(&Shape::new(&c.dims))).max()?;
-        self.largest()?.checked_mul(3)?.checked_add(raw)?.checked_add(UNPACKER * self.columns.len() as u64)
+    fn working_bytes(&self, _rows: usize) -> Option<u64> {
+        let raw = self.columns.iter().map(|c| c.encoding.raw_bytes(&Shape::new(&c.dims), 1)).max()?;
+        raw.checked_add(UNPACKER * self.columns.len() as u64)
     }
 
     fn stage(&self, open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
@@ -229,7 +229,9 @@ impl Node for Compressed {
             streams.push(self.unpack(column)?);
         }
         let (path, columns) = (self.path.clone(), self.columns.clone());
-        Ok(Box::new(CompressedStage { path, columns, streams, rows: self.rows, next: 0, _held: held }))
+        let raw = self.columns.iter().map(|c| c.encoding.raw_bytes(&Shape::new(&c.dims), 1)).max().unwrap_or(0);
+        let at_a_time = if raw == 0 { usize::MAX } else { open.block(Some(raw), 64 << 10) };
+        Ok(Box::new(CompressedStage { path, columns, streams, rows: self.rows, next: 0, at_a_time, _held: held }))
     }
 }
 
@@ -315,12 +317,14 @@ struct CompressedStage {
     streams: Vec<Unpacker>,
     rows: u64,
     next: u64,
+    /// How many rows to unpack at a time, where their raw form needs a place.
+    at_a_time: usize,
     _held: plimsoll_budget::Reservation,
 }
 
 impl Stage for CompressedStage {
     fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
-        let n = (self.rows - self.next).min(want as u64) as usize;
+        let n = (self.rows - self.next).min(want.min(self.at_a_time) as u64) as usize;
         if n == 0 {
             return Ok(false);
         }

@@ -6,6 +6,7 @@ use super::numbers::Encoding;
 use crate::builder::{Builder, ColumnBuilder};
 use crate::dataset::Node;
 use crate::flow::{Lookup, Open, Stage};
+use crate::least::list_bytes;
 use crate::memory::Counted;
 use crate::{Cardinality, Component, Dataset, Error, Kind, Place, Spec};
 use plimsoll_budget::Account;
@@ -123,10 +124,10 @@ impl Node for Rows {
         self.columns.iter().map(|c| c.encoding.largest(&c.shape)).sum()
     }
 
-    fn own_bytes(&self) -> Option<u64> {
-        // As everybody, the raw form of an element, and a list of places.
-        let raw = self.columns.iter().map(|c| c.encoding.raw_bytes(&c.shape)).max()?;
-        self.largest()?.checked_mul(3)?.checked_add(raw)?.checked_add(8 + size_of::<(u64, u32)>() as u64)
+    fn working_bytes(&self, rows: usize) -> Option<u64> {
+        // The raw form of elements, and a list of places.
+        let raw = self.columns.iter().map(|c| c.encoding.raw_bytes(&c.shape, rows)).max()?;
+        raw.checked_add(list_bytes((rows * size_of::<(u64, u32)>()) as u64))
     }
 
     fn stage(&self, _open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {

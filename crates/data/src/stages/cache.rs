@@ -2,9 +2,11 @@
 
 use crate::builder::Builder;
 use crate::column::Chunk;
-use crate::dataset::{Node, describe, open_flow};
+use crate::dataset::{Node, Total, describe, open_flow};
 use crate::flow::{Lookup, Open, Stage};
+use crate::least::list_bytes;
 use crate::memory::Counted;
+use crate::pages::{LARGE, PAGE};
 use crate::permutation::mix;
 use crate::sources::files::{Readable, Scatter};
 use crate::{Cardinality, Dataset, Error, Kind, Spec};
@@ -100,16 +102,43 @@ impl Node for Cache {
         Ok(Some(lookup))
     }
 
-    fn own_bytes(&self) -> Option<u64> {
-        match self.home {
-            Home::Memory => {
-                // All elements, where a part of them is kept (every part may be one element), and one on its way.
-                let kept = self.cardinality().known()?.checked_mul(self.largest()?.checked_add(KEPT)?)?;
-                kept.checked_add(self.largest()?.checked_mul(3)?)?.checked_add(64)
-            }
-            // The buffers through which the file is written.
-            _ => self.largest()?.checked_mul(3)?.checked_add(128 << 10),
+    fn working_bytes(&self, rows: usize) -> Option<u64> {
+        // All elements are read first, one at a time.
+        let reading = super::inlet_bytes(&*self.input)?;
+        if let Home::Memory = self.home {
+            return Some(reading);
         }
+        let writing = reading.checked_add(2 * BUFFER as u64)?;
+        // Then they are read from the file: in the form that they have there, with their places.
+        let finding = match self.spec().bytes() {
+            Some(size) => {
+                let places = list_bytes((rows * size_of::<(u64, u32)>()) as u64);
+                list_bytes((size as u64).checked_mul(rows as u64)?).checked_add(places)?
+            }
+            // With shapes and the lengths of strings.
+            None => {
+                let shapes = (self.spec().components().len() * (1 + 8 * MAX_RANK)) as u64;
+                list_bytes(self.largest()?.checked_add(shapes)?)
+            }
+        };
+        Some(writing.max(finding))
+    }
+
+    fn counted(&self) -> Option<u64> {
+        self.cardinality().known().or_else(|| self.input.counted())
+    }
+
+    fn kept_bytes(&self) -> Option<u64> {
+        let input = self.input.kept_bytes()?;
+        if !matches!(self.home, Home::Memory) {
+            return Some(input);
+        }
+        // All elements, where a part of them is kept (every part may be one element) in lists of their own.
+        let Total { elements, bytes } = self.input.total()?;
+        let n_lists = 4 * self.spec().components().len() as u64;
+        let one = list_bytes(self.largest()?).checked_sub(self.largest()?)?;
+        let rounding = if self.largest()? < LARGE as u64 { 0 } else { one.max(n_lists * PAGE as u64) };
+        input.checked_add(bytes)?.checked_add(elements.checked_mul(KEPT + rounding)?)
     }
 
     fn stage(&self, _open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
@@ -126,12 +155,12 @@ impl Cache {
     /// Every epoch has the elements of the first.
     fn each_chunk(&self, open: &Open, mut take: impl FnMut(Chunk) -> Result<(), Error>) -> Result<(), Error> {
         let mut flow = open_flow(&self.input, open, 0)?;
-        let mut block = open.block(&flow.spec, 256 << 10);
+        let mut block = open.block(flow.size, 256 << 10);
         loop {
             let (chunk, follows) = flow.chunk(block);
             if chunk.rows > 0 {
                 if flow.spec.bytes().is_none() {
-                    block = open.block_like(&chunk, block, 256 << 10);
+                    block = open.block_like(&chunk, flow.size, block, 256 << 10);
                 }
                 take(chunk)?;
             }
@@ -202,7 +231,6 @@ impl Cache {
     }
 
     fn write(&self, open: &Open, data: &File, index: Option<&File>, path: &Path) -> Result<(), Error> {
-        const BUFFER: usize = 64 << 10;
         let _held = open.account.account("cache").reserve((2 * BUFFER as u64).into())?;
         let mut data = BufWriter::with_capacity(BUFFER, data);
         let mut index = index.map(|file| BufWriter::with_capacity(BUFFER, file));
@@ -246,6 +274,9 @@ pub(crate) fn nameless(folder: &Path) -> Result<File, Error> {
     std::fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
     Ok(file)
 }
+
+/// The buffers of the files that are written.
+const BUFFER: usize = 64 << 10;
 
 /// What a part that is kept takes besides its elements: its place in two lists, each of which may have two places while it grows.
 const KEPT: u64 = 2 * size_of::<Chunk>() as u64 + 3 * size_of::<u64>() as u64;
@@ -429,6 +460,19 @@ impl Stored {
     }
 }
 
+/// Strings, each behind its length; ends where they are no such thing.
+#[derive(Clone)]
+struct Strings<'a>(&'a [u8]);
+
+impl<'a> Iterator for Strings<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let length = u64::from_le_bytes(self.0.split_off(..8)?.try_into().ok()?);
+        self.0.split_off(..usize::try_from(length).ok()?)
+    }
+}
+
 /// Appends an element written by `encode`; `None` when it is not one.
 fn decode(spec: &Spec, mut from: &[u8], out: &mut Builder<'_>) -> Option<Result<(), Error>> {
     for (component, column) in spec.components().iter().zip(&mut out.columns) {
@@ -451,14 +495,18 @@ fn decode(spec: &Spec, mut from: &[u8], out: &mut Builder<'_>) -> Option<Result<
                 if n > from.len() / 8 {
                     return None;
                 }
-                let mut strings = Vec::with_capacity(n);
-                for _ in 0..n {
-                    let length = u64::from_le_bytes(from.split_off(..8)?.try_into().ok()?);
-                    strings.push(from.split_off(..usize::try_from(length).ok()?)?);
+                let strings = Strings(from).take(n);
+                let (mut found, mut bytes) = (0, 0);
+                for string in strings.clone() {
+                    (found, bytes) = (found + 1, bytes + 8 + string.len());
+                }
+                if found < n {
+                    return None;
                 }
                 if let Err(error) = column.add_strings(&shape, strings) {
                     return Some(Err(error));
                 }
+                from.split_off(..bytes)?;
             }
         }
     }

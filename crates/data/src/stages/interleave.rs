@@ -4,11 +4,13 @@ use super::Inlet;
 use crate::ahead::{Ahead, Lead};
 use crate::builder::Builder;
 use crate::column::{Chunk, Row};
-use crate::dataset::{Node, open_flow};
+use crate::dataset::{Node, Total, open_flow};
 use crate::flow::{Flow, Open, Stage, pass_over};
+use crate::least::{fixed_bytes, flow_bytes, held_bytes, least_bytes};
 use crate::trail::{Key, Trail};
 use crate::{Calls, Cardinality, Component, Dataset, Error, Spec};
-use std::sync::Arc;
+use plimsoll_budget::{Budget, Bytes};
+use std::sync::{Arc, OnceLock};
 
 type Function = dyn Fn(&Row<'_>) -> Result<Dataset, Error> + Send + Sync;
 
@@ -64,7 +66,7 @@ impl Dataset {
             if cycle == 0 || block == 0 {
                 return Err(Error::pipeline(what, "cycle and block must be at least 1"));
             }
-            Ok(Interleave { input, spec: Arc::new(spec?), what, cycle, block, lead, function })
+            Ok(Interleave { input, spec: Arc::new(spec?), what, cycle, block, lead, function, parts: OnceLock::new() })
         })
     }
 }
@@ -77,6 +79,8 @@ struct Interleave {
     block: usize,
     lead: Option<Lead>,
     function: Arc<Function>,
+    /// What elements become, once it has been asked for.
+    parts: OnceLock<Option<Vec<Arc<dyn Node>>>>,
 }
 
 impl Node for Interleave {
@@ -100,13 +104,28 @@ impl Node for Interleave {
         false
     }
 
-    fn own_bytes(&self) -> Option<u64> {
-        // What the data sets inside need is known when they are made.
-        None
+    fn working_bytes(&self, _rows: usize) -> Option<u64> {
+        let parts = self.parts()?;
+        let ahead = if self.lead.is_some() { held_bytes(self, 1)? } else { 0 };
+        let mut working: Vec<u64> = parts.iter().map(|part| flow_bytes(&**part)).collect::<Option<_>>()?;
+        working.sort_unstable();
+        // Those that take most may meet.
+        let most = working.iter().rev().take(self.cycle).map(|bytes| bytes.checked_add(ahead)).sum::<Option<u64>>()?;
+        super::inlet_bytes(&*self.input)?.checked_add(most)
     }
 
     fn largest(&self) -> Option<u64> {
-        self.spec.bytes().map(|n| n as u64)
+        let of_parts = || self.parts()?.iter().map(|part| part.largest()).try_fold(0, |a, b| Some(b?.max(a)));
+        fixed_bytes(&self.spec).or_else(of_parts)
+    }
+
+    fn kept_bytes(&self) -> Option<u64> {
+        let parts = self.parts()?.iter().map(|part| part.kept_bytes()).sum::<Option<u64>>()?;
+        self.input.kept_bytes()?.checked_add(parts)
+    }
+
+    fn total(&self) -> Option<Total> {
+        self.parts()?.iter().map(|part| part.total()).try_fold(Total::default(), |sum, total| sum.with(total?))
     }
 
     fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
@@ -131,6 +150,30 @@ impl Node for Interleave {
     fn trail(&self) -> Option<Key> {
         // One data set at a time begins where the one before ended; several are not at one place.
         (self.cycle == 1).then(|| Key::of(self))
+    }
+}
+
+/// How many data sets are looked at to find out what they take.
+const LOOK_AT: u64 = 1024;
+
+impl Interleave {
+    /// The data sets that elements become in the first epoch, where they are not too many.
+    fn parts(&self) -> Option<&[Arc<dyn Node>]> {
+        let make = || {
+            let n = self.input.total()?.elements;
+            let least = (n <= LOOK_AT).then(|| least_bytes(&*self.input))??;
+            let account = Budget::new(Bytes(least)).account("interleave");
+            let open = Open::beyond(account, 1, Some(least));
+            let mut input = Inlet::new(open_flow(&self.input, &open, 0).ok()?);
+            let (mut parts, spec) = (Vec::new(), self.input.spec());
+            while let Some((chunk, rows)) = input.peek(1).ok()? {
+                let view = Row { spec, chunk, row: rows.start, index: parts.len() as u64, epoch: 0 };
+                parts.push((self.function)(&view).ok()?.node().ok()?);
+                input.advance(1);
+            }
+            Some(parts)
+        };
+        self.parts.get_or_init(make).as_deref()
     }
 }
 
@@ -163,11 +206,12 @@ impl InterleaveStage {
             return Err(Error::pipeline(self.what, message));
         }
         let flow = open_flow(&node, &self.open, self.epoch)?;
+        let size = flow.size;
         Ok(match self.lead {
             None => flow,
             Some(lead) => {
-                let ahead = Ahead::of_flow(flow, self.spec.clone(), None, self.epoch, lead, &self.open);
-                Flow::new(Box::new(ahead), self.spec.clone(), &self.open, "interleaved")
+                let ahead = Ahead::of_flow(flow, self.spec.clone(), size, None, self.epoch, lead, &self.open);
+                Flow::new(Box::new(ahead), self.spec.clone(), &self.open, "interleaved").of_size(size)
             }
         })
     }
@@ -213,7 +257,7 @@ impl Stage for InterleaveStage {
         }
         let start = self.trail.enter(n, |used| self.input.skip(used))?;
         let (account, spec) = (self.open.account.clone(), self.spec.clone());
-        pass_over(start.given, n, &account, &spec, |out, want| self.fill(out, want)).map(Some)
+        pass_over(start.given..n, 1, &account, &spec, |out, want| self.fill(out, want)).map(Some)
     }
 }
 
