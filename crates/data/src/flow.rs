@@ -27,6 +27,8 @@ pub(crate) struct Open {
     pub(crate) trails: Trails,
     extra: Arc<Extra>,
     longest: Arc<Longest>,
+    /// Whether the least is known, so that elements are no larger than their links say.
+    is_known: bool,
 }
 
 /// The longest record that was met, so that an error can name it.
@@ -41,8 +43,6 @@ struct Longest {
 struct Extra {
     bytes: u64,
     used: AtomicU64,
-    /// Whether the least is known, so that elements are no larger than their links say.
-    is_known: bool,
 }
 
 /// A part of what is extra, in use until it is dropped.
@@ -63,9 +63,14 @@ impl Open {
     /// What is left beyond the least is extra, where that is known.
     pub(crate) fn beyond(account: Account, threads: usize, least: Option<u64>) -> Open {
         let bytes = pages::left(&account).saturating_sub(least.unwrap_or(0));
-        let extra = Arc::new(Extra { bytes, used: AtomicU64::new(0), is_known: least.is_some() });
+        let extra = Arc::new(Extra { bytes, used: AtomicU64::new(0) });
         let (profile, trails, longest) = Default::default();
-        Open { account, threads, profile, trails, extra, longest }
+        Open { account, threads, profile, trails, extra, longest, is_known: least.is_some() }
+    }
+
+    /// For links that nobody has looked at: their elements are weighed as they come.
+    pub(crate) fn weighing(&self) -> Open {
+        Open { is_known: false, ..self.clone() }
     }
 
     /// Notes a record of so many bytes.
@@ -96,7 +101,8 @@ impl Open {
     pub(crate) fn size(&self, node: &dyn Node) -> Option<u64> {
         match node.spec().bytes() {
             Some(bytes) => Some(bytes as u64),
-            None => held_bytes(node, 1).filter(|_| self.extra.is_known),
+            None if self.is_known => held_bytes(node, 1),
+            None => None,
         }
     }
 

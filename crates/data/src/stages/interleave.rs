@@ -80,7 +80,7 @@ struct Interleave {
     lead: Option<Lead>,
     function: Arc<Function>,
     /// What elements become, once it has been asked for.
-    parts: OnceLock<Option<Vec<Arc<dyn Node>>>>,
+    parts: OnceLock<Option<Parts>>,
 }
 
 impl Node for Interleave {
@@ -105,33 +105,43 @@ impl Node for Interleave {
     }
 
     fn working_bytes(&self, _rows: usize) -> Option<u64> {
-        let parts = self.parts()?;
+        let Parts { parts, times } = self.parts()?;
         let ahead = if self.lead.is_some() { held_bytes(self, 1)? } else { 0 };
         let mut working: Vec<u64> = parts.iter().map(|part| flow_bytes(&**part)).collect::<Option<_>>()?;
         working.sort_unstable();
-        // Those that take most may meet.
-        let most = working.iter().rev().take(self.cycle).map(|bytes| bytes.checked_add(ahead)).sum::<Option<u64>>()?;
+        let most = match times {
+            // Those that take most may meet.
+            1 => working.iter().rev().take(self.cycle).map(|bytes| bytes.checked_add(ahead)).sum::<Option<u64>>()?,
+            _ => working.last()?.checked_mul(*times)?.checked_add(ahead)?.checked_mul(self.cycle as u64)?,
+        };
         super::inlet_bytes(&*self.input)?.checked_add(most)
     }
 
     fn largest(&self) -> Option<u64> {
-        let of_parts = || self.parts()?.iter().map(|part| part.largest()).try_fold(0, |a, b| Some(b?.max(a)));
+        let of_parts = || {
+            let Parts { parts, times } = self.parts()?;
+            let largest = parts.iter().map(|part| part.largest()).try_fold(0, |a, b| Some(b?.max(a)))?;
+            largest.checked_mul(*times)
+        };
         fixed_bytes(&self.spec).or_else(of_parts)
     }
 
     fn kept_bytes(&self) -> Option<u64> {
-        let parts = self.parts()?.iter().map(|part| part.kept_bytes()).sum::<Option<u64>>()?;
-        self.input.kept_bytes()?.checked_add(parts)
+        let Parts { parts, times } = self.parts()?;
+        let kept = parts.iter().map(|part| part.kept_bytes()).sum::<Option<u64>>()?;
+        self.input.kept_bytes()?.checked_add(kept).filter(|_| kept == 0 || *times == 1)
     }
 
     fn total(&self) -> Option<Total> {
-        self.parts()?.iter().map(|part| part.total()).try_fold(Total::default(), |sum, total| sum.with(total?))
+        let Parts { parts, .. } = self.parts().filter(|parts| parts.times == 1)?;
+        parts.iter().map(|part| part.total()).try_fold(Total::default(), |sum, total| sum.with(total?))
     }
 
     fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
         Ok(Box::new(InterleaveStage {
             input: Inlet::new(open_flow(&self.input, open, epoch)?),
-            open: open.clone(),
+            // Most of the data sets are met here for the first time, where not all have been looked at.
+            open: if self.has_seen_all() { open.clone() } else { open.weighing() },
             spec: self.spec.clone(),
             what: self.what,
             cycle: self.cycle,
@@ -153,27 +163,43 @@ impl Node for Interleave {
     }
 }
 
-/// How many data sets are looked at to find out what they take.
-const LOOK_AT: u64 = 1024;
+/// How many data sets are looked at to find out what they take, evenly spread, and among how many elements.
+const LOOK_AT: u64 = 16;
+const AMONG: u64 = 1 << 16;
+
+/// What elements become, and what the figures of these have to be taken by: where not all have been looked at, there is room for
+/// some that take twice as much.
+struct Parts {
+    parts: Vec<Arc<dyn Node>>,
+    times: u64,
+}
 
 impl Interleave {
-    /// The data sets that elements become in the first epoch, where they are not too many.
-    fn parts(&self) -> Option<&[Arc<dyn Node>]> {
-        let make = || {
-            let n = self.input.total()?.elements;
-            let least = (n <= LOOK_AT).then(|| least_bytes(&*self.input))??;
-            let account = Budget::new(Bytes(least)).account("interleave");
-            let open = Open::beyond(account, 1, Some(least));
-            let mut input = Inlet::new(open_flow(&self.input, &open, 0).ok()?);
-            let (mut parts, spec) = (Vec::new(), self.input.spec());
-            while let Some((chunk, rows)) = input.peek(1).ok()? {
-                let view = Row { spec, chunk, row: rows.start, index: parts.len() as u64, epoch: 0 };
+    /// The data sets that elements become in the first epoch.
+    fn parts(&self) -> Option<&Parts> {
+        self.parts.get_or_init(|| self.look()).as_ref()
+    }
+
+    fn has_seen_all(&self) -> bool {
+        matches!(self.parts.get(), Some(Some(Parts { times: 1, .. })))
+    }
+
+    fn look(&self) -> Option<Parts> {
+        let n = self.input.total()?.elements;
+        let least = (n <= AMONG).then(|| least_bytes(&*self.input))??;
+        let open = Open::beyond(Budget::new(Bytes(least)).account(self.what), 1, Some(least));
+        let mut input = Inlet::new(open_flow(&self.input, &open, 0).ok()?);
+        let (mut parts, spec, step) = (Vec::new(), self.input.spec(), n.div_ceil(LOOK_AT).max(1));
+        let mut index = 0;
+        while let Some((chunk, rows)) = input.peek(1).ok()? {
+            if index % step == 0 {
+                let view = Row { spec, chunk, row: rows.start, index, epoch: 0 };
                 parts.push((self.function)(&view).ok()?.node().ok()?);
-                input.advance(1);
             }
-            Some(parts)
-        };
-        self.parts.get_or_init(make).as_deref()
+            index += 1;
+            input.advance(1);
+        }
+        Some(Parts { parts, times: if step == 1 { 1 } else { 2 } })
     }
 }
 
