@@ -56,6 +56,8 @@ impl Window {
 
     pub(crate) fn open(path: &Path, compression: Compression, open: &Open) -> Result<Window, Error> {
         let file = Readable::open(path)?;
+        // No more than a small file has, and a byte in which its end is seen; what is packed may be four times as long.
+        let step = usize::try_from(file.len).map_or(Window::STEP, |n| n.saturating_mul(4).clamp(1, Window::STEP));
         // A decompressor keeps its last 32 KiB and its tables.
         let (from, held): (From, u64) = match compression {
             Compression::None => (From::Plain(file, 0), 0),
@@ -68,7 +70,7 @@ impl Window {
         };
         let _held = open.account.reserve(held.into())?;
         let mut buffer = Counted::new(&open.account)?;
-        buffer.grow(Window::STEP, 0)?;
+        buffer.grow(step, 0)?;
         Ok(Window { path: path.into(), from, buffer, start: 0, end: 0, offset: 0, ended: false, _held })
     }
 
