@@ -37,6 +37,8 @@ def npy_files():
     yield "negative", npy("'<f4'", "(-1, 4)")
     yield "wide-strings", npy("'<U4294967295'", "(4,)")
     yield "endless-strings", npy("'|S18446744073709551615'", "(4,)")
+    yield "endlessly-many-empty-strings", npy("'|S0'", "(7, 4294967296, 4294967296)")
+    yield "endlessly-many-beside-none", npy("'<f4'", "(7, 0, 4294967296, 4294967296)")
     yield "objects", npy("'|O'", "(4,)")
     yield "fields", npy("[('a', '<f4')]", "(4,)")
     yield "brackets", npy("'<f4'", "(" * 20000)
