@@ -38,6 +38,7 @@ def npy_files():
     yield "wide-strings", npy("'<U4294967295'", "(4,)")
     yield "endless-strings", npy("'|S18446744073709551615'", "(4,)")
     yield "endlessly-many-empty-strings", npy("'|S0'", "(7, 4294967296, 4294967296)")
+    yield "many-empty-strings", npy("'|S0'", "(7, 1000000000000000000)")
     yield "endlessly-many-beside-none", npy("'<f4'", "(7, 0, 4294967296, 4294967296)")
     yield "objects", npy("'|O'", "(4,)")
     yield "fields", npy("[('a', '<f4')]", "(4,)")
