@@ -37,6 +37,9 @@ def npy_files():
     yield "negative", npy("'<f4'", "(-1, 4)")
     yield "wide-strings", npy("'<U4294967295'", "(4,)")
     yield "endless-strings", npy("'|S18446744073709551615'", "(4,)")
+    yield "endlessly-many-empty-strings", npy("'|S0'", "(7, 4294967296, 4294967296)")
+    yield "many-empty-strings", npy("'|S0'", "(7, 1000000000000000000)")
+    yield "endlessly-many-beside-none", npy("'<f4'", "(7, 0, 4294967296, 4294967296)")
     yield "objects", npy("'|O'", "(4,)")
     yield "fields", npy("[('a', '<f4')]", "(4,)")
     yield "brackets", npy("'<f4'", "(" * 20000)
@@ -149,6 +152,9 @@ def parquet_files():
     # A field that nobody knows: a list of two thousand million truths.
     truths = b"\x15\x02\xe9\xf1\xff\xff\xff\xff\x07\0"
     yield "endless-list", b"PAR1" + truths + struct.pack("<I", len(truths)) + b"PAR1"
+    # The same behind a field that the format knows as a number, and the bytes call a truth: whoever goes by the latter sees the end.
+    truths = b"\x32\0" + truths[2:]
+    yield "endless-list-behind-a-truth", b"PAR1" + truths + struct.pack("<I", len(truths)) + b"PAR1"
     yield "cut-in-front", good[100:]
     yield "cut", good[:-1]
     yield "zeros-as-pages", good[:4] + bytes(200) + good[204:]

@@ -12,7 +12,7 @@ use crate::trail::Mark;
 use crate::{Error, Spec};
 use plimsoll_budget::{Budget, Bytes};
 use plimsoll_tensor::Shape;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// How to go through a data set.
 #[derive(Clone, Debug)]
@@ -26,7 +26,9 @@ pub struct Options {
 impl Options {
     /// With memory from this budget: the first epoch, at most one thread per core.
     pub fn new(budget: &Budget) -> Options {
-        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        // The system is asked once: it answers by reading several files.
+        static CORES: OnceLock<usize> = OnceLock::new();
+        let threads = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
         Options { budget: budget.clone(), account: "pipeline".into(), epoch: 0, threads }
     }
 

@@ -167,7 +167,7 @@ impl Reader {
         file.read_exact(&mut header).map_err(failed)?;
         let header: Metadata = serde_json::from_slice(&header).map_err(|e| broken(e.to_string()))?;
         let about = header.metadata().as_ref().and_then(|words| words.get(ABOUT)).cloned();
-        let whole = 8 + length + header.data_len() as u64;
+        let whole = (8 + length).saturating_add(header.data_len() as u64);
         if whole != size {
             return Err(broken(format!("it has {size} bytes, its header speaks of {whole}")));
         }
@@ -363,7 +363,10 @@ mod tests {
     fn damaged_files_are_named() {
         let folder = folder("damaged");
         let path = folder.join("w.safetensors");
-        for bytes in [&b""[..], b"not a tensor file", &[255; 64], &[8, 0, 0, 0, 0, 0, 0, 0, b'{', b'}', b' ', b' ']] {
+        let huge = format!("{{\"w\":{{\"dtype\":\"U8\",\"shape\":[{0}],\"data_offsets\":[0,{0}]}}}}", u64::MAX);
+        let huge = [&(huge.len() as u64).to_le_bytes(), huge.as_bytes()].concat();
+        let cut = [8, 0, 0, 0, 0, 0, 0, 0, b'{', b'}', b' ', b' '];
+        for bytes in [&b""[..], b"not a tensor file", &[255; 64], &cut, &huge] {
             fs::write(&path, bytes).unwrap();
             let message = load(&path).unwrap_err().to_string();
             assert!(message.contains("w.safetensors"), "{message}");

@@ -199,3 +199,26 @@ fn mistakes_are_shown_at_their_place() {
     check("epochs = 3", "loss = { loss = \"huber\", delat = 1 }", "E0103", &["did you mean 'delta'?", "job.toml:8:26"]);
     check("\"mlp\"", "\"gpt\"", "E0107", &["a gpt takes tokens"]);
 }
+
+#[path = "../../fuzz/src/targets.rs"]
+mod targets;
+
+/// The inputs that the fuzz targets found to reach new code: nothing panics, and no file takes long.
+#[test]
+fn the_corpus_is_read_or_refused() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+    for (name, read) in targets::TARGETS {
+        let (mut understood, mut refused) = (0, 0);
+        for file in std::fs::read_dir(corpus.join(name)).unwrap() {
+            let file = file.unwrap().path();
+            let start = std::time::Instant::now();
+            match read(&std::fs::read(&file).unwrap()) {
+                true => understood += 1,
+                false => refused += 1,
+            }
+            assert!(start.elapsed().as_secs() < 5, "{} took {:?}", file.display(), start.elapsed());
+        }
+        println!("{name}: {understood} understood, {refused} refused");
+        assert!(understood > 0 && refused > 0, "{name}: {understood} understood, {refused} refused");
+    }
+}

@@ -1,2 +1,4 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| plimsoll_data_fuzz::read_bytes("example", bytes));
+use plimsoll_data_fuzz::{EXAMPLE, read_bytes};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| read_bytes(&EXAMPLE, bytes));

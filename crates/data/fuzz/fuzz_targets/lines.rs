@@ -1,2 +1,4 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| plimsoll_data_fuzz::read_bytes("lines", bytes));
+use plimsoll_data_fuzz::{LINES, read_bytes};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| read_bytes(&LINES, bytes));

@@ -8,7 +8,10 @@ use plimsoll_budget::{Budget, Bytes};
 use plimsoll_data::Images;
 use plimsoll_data::{Component, Compression, Csv, Dataset, Kind};
 use plimsoll_tensor::DType;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// A reader of foreign bytes.
 pub struct Format {
@@ -20,49 +23,83 @@ pub struct Format {
     pub open: fn(&Path) -> Dataset,
 }
 
-/// Every reader. `npz` is the one for zip archives.
+/// NumPy arrays.
+pub const NPY: Format = Format {
+    name: "npy",
+    seeds: &["f4.npy", "i4_big.npy", "text.npy", "version2.npy"],
+    open: |p| Dataset::from_npy(p),
+};
+
+/// Zip archives of NumPy arrays.
+pub const NPZ: Format = Format { name: "npz", seeds: &["plain.npz", "compressed.npz"], open: |p| Dataset::from_npz(p) };
+
+/// IDX arrays.
+pub const IDX: Format =
+    Format { name: "idx", seeds: &["images.idx", "labels.idx"], open: |p| Dataset::from_idx([("x", p)]) };
+
+/// Tables as text.
+pub const CSV: Format = Format { name: "csv", seeds: &["pandas.csv"], open: |p| Dataset::from_csv(p, Csv::default()) };
+
+/// Lines of text in gzip.
+pub const LINES: Format =
+    Format { name: "lines", seeds: &["lines.txt.gz"], open: |p| Dataset::from_lines_with(p, Compression::Gzip) };
+
+/// TensorFlow's files of records.
+pub const TFRECORD: Format = Format {
+    name: "tfrecord",
+    seeds: &["example.tfrecord"],
+    open: |p| Dataset::from_tfrecords(p, Compression::None).parse_example("record", features()),
+};
+
+/// The bytes are a message: a file of records would hide it behind sums that changed bytes do not have.
+pub const EXAMPLE: Format = Format {
+    name: "example",
+    seeds: &["example.message"],
+    open: |p| {
+        let record = std::fs::read(p).unwrap_or_default();
+        Dataset::from_strings("record", [record]).parse_example("record", features())
+    },
+};
+
+/// Parquet files.
+#[cfg(feature = "parquet")]
+pub const PARQUET: Format = Format {
+    name: "parquet",
+    seeds: &["arrow_snappy.parquet", "arrow_none.parquet", "arrow_zstd.parquet", "pandas.parquet"],
+    open: |p| Dataset::from_parquet(p, None),
+};
+
+/// Arrow files.
+#[cfg(feature = "parquet")]
+pub const ARROW: Format = Format {
+    name: "arrow",
+    seeds: &["uncompressed.arrow", "lz4.arrow", "zstd.arrow"],
+    open: |p| Dataset::from_arrow(p, None),
+};
+
+/// PNG and JPEG.
+#[cfg(feature = "images")]
+pub const IMAGE: Format = Format {
+    name: "image",
+    seeds: &["images/cats/0.png", "images/dogs/1.jpg"],
+    open: |p| Dataset::from_images(p, Images::default()),
+};
+
+/// Every reader. A fuzz target names its own instead: what the others link would have to be looked through after each execution.
 pub const FORMATS: &[Format] = &[
-    Format {
-        name: "npy",
-        seeds: &["f4.npy", "i4_big.npy", "text.npy", "version2.npy"],
-        open: |p| Dataset::from_npy(p),
-    },
-    Format { name: "npz", seeds: &["plain.npz", "compressed.npz"], open: |p| Dataset::from_npz(p) },
-    Format { name: "idx", seeds: &["images.idx", "labels.idx"], open: |p| Dataset::from_idx([("x", p)]) },
-    Format { name: "csv", seeds: &["pandas.csv"], open: |p| Dataset::from_csv(p, Csv::default()) },
-    Format { name: "lines", seeds: &["lines.txt.gz"], open: |p| Dataset::from_lines_with(p, Compression::Gzip) },
-    Format {
-        name: "tfrecord",
-        seeds: &["example.tfrecord"],
-        open: |p| Dataset::from_tfrecords(p, Compression::None).parse_example("record", features()),
-    },
-    // The bytes are a message: a file of records would hide it behind sums that changed bytes do not have.
-    Format {
-        name: "example",
-        seeds: &["example.message"],
-        open: |p| {
-            let record = std::fs::read(p).unwrap_or_default();
-            Dataset::from_strings("record", [record]).parse_example("record", features())
-        },
-    },
+    NPY,
+    NPZ,
+    IDX,
+    CSV,
+    LINES,
+    TFRECORD,
+    EXAMPLE,
     #[cfg(feature = "parquet")]
-    Format {
-        name: "parquet",
-        seeds: &["arrow_snappy.parquet", "arrow_none.parquet", "arrow_zstd.parquet", "pandas.parquet"],
-        open: |p| Dataset::from_parquet(p, None),
-    },
+    PARQUET,
     #[cfg(feature = "parquet")]
-    Format {
-        name: "arrow",
-        seeds: &["uncompressed.arrow", "lz4.arrow", "zstd.arrow"],
-        open: |p| Dataset::from_arrow(p, None),
-    },
+    ARROW,
     #[cfg(feature = "images")]
-    Format {
-        name: "image",
-        seeds: &["images/cats/0.png", "images/dogs/1.jpg"],
-        open: |p| Dataset::from_images(p, Images::default()),
-    },
+    IMAGE,
 ];
 
 fn features() -> [Component; 3] {
@@ -73,7 +110,7 @@ fn features() -> [Component; 3] {
     ]
 }
 
-/// Reads a file to its end, or up to 1000 elements, and says how many elements and errors there were.
+/// Reads a file to its end, or up to 200 elements, and says how many elements and errors there were.
 ///
 /// # Panics
 /// When memory does not come back.
@@ -82,7 +119,7 @@ pub fn read(format: &Format, path: &Path) -> (u64, u64) {
     let (mut elements, mut errors) = (0, 0);
     match (format.open)(path).iter(&budget) {
         Err(_) => errors += 1,
-        Ok(iter) => iter.take(1000).for_each(|element| match element {
+        Ok(iter) => iter.take(200).for_each(|element| match element {
             Ok(_) => elements += 1,
             Err(_) => errors += 1,
         }),
@@ -97,14 +134,18 @@ pub fn scratch(name: &str) -> PathBuf {
     folder.join(format!("plimsoll-fuzz-{}-{name}", std::process::id()))
 }
 
-/// Reads bytes as a file of the format of this name.
+/// Reads bytes as a file of a format.
 ///
 /// # Panics
-/// When there is no such format, or the bytes cannot be put in a file.
-pub fn read_bytes(name: &str, bytes: &[u8]) {
-    let format = FORMATS.iter().find(|f| f.name == name).expect("a format");
-    let path = scratch(name);
-    std::fs::write(&path, bytes).expect("room for a file");
-    read(format, &path);
-    let _ = std::fs::remove_file(path);
+/// When the bytes cannot be put in a file.
+pub fn read_bytes(format: &Format, bytes: &[u8]) {
+    // One file for all executions: making and removing it takes longer than reading a small one.
+    static FILE: OnceLock<(PathBuf, File)> = OnceLock::new();
+    let (path, file) = FILE.get_or_init(|| {
+        let path = scratch(format.name);
+        let file = File::create(&path).expect("a file");
+        (path, file)
+    });
+    file.write_all_at(bytes, 0).and_then(|()| file.set_len(bytes.len() as u64)).expect("room for the bytes");
+    read(format, path);
 }

@@ -29,6 +29,8 @@ mod rows;
 #[cfg(feature = "parquet")]
 mod table;
 mod tfrecord;
+#[cfg(feature = "parquet")]
+mod thrift;
 mod write;
 
 pub use arrays::Shared;

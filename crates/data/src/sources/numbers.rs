@@ -58,7 +58,10 @@ impl Encoding {
     pub(crate) fn raw_bytes(self, shape: &Shape, rows: usize) -> u64 {
         match self.is_plain() {
             true => 0,
-            false => list_bytes((self.size() * shape.elements() * rows) as u64) + self.strings_bytes(shape),
+            false => {
+                let raw = (self.size() as u64).saturating_mul(shape.elements() as u64).saturating_mul(rows as u64);
+                list_bytes(raw.min(u64::MAX / 2)).saturating_add(self.strings_bytes(shape))
+            }
         }
     }
 
@@ -66,7 +69,10 @@ impl Encoding {
     pub(crate) fn strings_bytes(self, shape: &Shape) -> u64 {
         match self.kind() {
             Kind::Number(_) => 0,
-            Kind::Bytes => (shape.elements() * (2 * self.size() + size_of::<Vec<u8>>())) as u64,
+            Kind::Bytes => {
+                let each = (self.size() as u64).saturating_mul(2).saturating_add(size_of::<Vec<u8>>() as u64);
+                each.saturating_mul(shape.elements() as u64)
+            }
         }
     }
 

@@ -3,7 +3,8 @@
 use super::bytes::{Format, Sequence};
 use super::columnar::{Batches, LONGEST_FOOTER, Table, guarded, wanted};
 use super::files::{Files, Readable};
-use super::parquet_pages::{Leaf, is_thrift};
+use super::parquet_pages::Leaf;
+use super::thrift::{FOOTER, is_thrift};
 use crate::flow::{InUse, Open, Stage};
 use crate::{Dataset, Error, Place, Spec};
 use arrow_array::RecordBatch;
@@ -200,7 +201,7 @@ fn check_footer(file: &Readable) -> Result<(), Error> {
     }
     let mut footer = vec![0; length as usize];
     file.read(start, &mut footer)?;
-    match is_thrift(&footer) {
+    match is_thrift(&footer, FOOTER) {
         true => Ok(()),
         false => Err(Error::at_offset(&file.path, start, "the footer is broken, or claims more than is in it")),
     }

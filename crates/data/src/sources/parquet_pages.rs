@@ -2,6 +2,7 @@
 
 use super::columnar::guarded;
 use super::files::Readable;
+use super::thrift::{PAGE_HEADER, Thrift, varint};
 use crate::Error;
 use flate2::read::MultiGzDecoder;
 use parquet::basic::{Compression, Encoding, Type};
@@ -313,7 +314,7 @@ impl Page {
         let mut thrift = Thrift(bytes);
         let (mut kind, mut unpacked, mut packed, mut values) = (None, None, None, 0);
         let (mut encoding, mut levels, mut is_packed) = (-1, 0i64, true);
-        thrift.fields(0, 0, &mut |parent, id, value| match (parent, id) {
+        thrift.fields(PAGE_HEADER, 0, 0, &mut |parent, id, value| match (parent, id) {
             (0, 1) => kind = Some(value),
             (0, 2) => unpacked = Some(value),
             (0, 3) => packed = Some(value),
@@ -334,82 +335,5 @@ impl Page {
             levels: levels as u64,
             is_packed,
         })
-    }
-}
-
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let byte = *bytes.split_off_first()?;
-        value |= ((byte & 0x7f) as u64) << shift;
-        if byte < 0x80 {
-            return Some(value);
-        }
-    }
-    None
-}
-
-/// Whether bytes are a struct in Thrift's compact form, whose lists are no longer than the bytes that are there for them.
-pub(super) fn is_thrift(bytes: &[u8]) -> bool {
-    Thrift(bytes).fields(0, 0, &mut |_, _, _| {}).is_some()
-}
-
-/// As deep as structs and lists in a file's metadata go, and some more.
-const DEEPEST: u32 = 16;
-
-struct Thrift<'a>(&'a [u8]);
-
-impl Thrift<'_> {
-    /// Reads a struct: `each` gets the number of the field that it is in, and the number and value of every whole number and truth.
-    fn fields(&mut self, depth: u32, parent: i64, each: &mut dyn FnMut(i64, i64, i64)) -> Option<()> {
-        if depth > DEEPEST {
-            return None;
-        }
-        let mut id = 0i64;
-        loop {
-            let head = *self.0.split_off_first()?;
-            if head == 0 {
-                return Some(());
-            }
-            let zigzag = |v: u64| (v >> 1) as i64 ^ -((v & 1) as i64);
-            id = match head >> 4 {
-                0 => zigzag(varint(&mut self.0)?),
-                delta => id.checked_add(delta as i64)?,
-            };
-            match head & 15 {
-                kind @ (1 | 2) => each(parent, id, (kind == 1) as i64),
-                4..=6 => each(parent, id, zigzag(varint(&mut self.0)?)),
-                12 if depth == 0 => self.fields(1, id, each)?,
-                kind => self.pass(kind, depth)?,
-            }
-        }
-    }
-
-    /// Passes over a value.
-    fn pass(&mut self, kind: u8, depth: u32) -> Option<()> {
-        match kind {
-            1 | 2 => {}
-            3 => drop(self.0.split_off_first()?),
-            4..=6 => drop(varint(&mut self.0)?),
-            7 => drop(self.0.split_off(..8)?),
-            8 => {
-                let length = usize::try_from(varint(&mut self.0)?).ok()?;
-                self.0.split_off(..length)?;
-            }
-            9 | 10 if depth <= DEEPEST => {
-                let head = *self.0.split_off_first()?;
-                let n = if head >> 4 == 15 { varint(&mut self.0)? } else { (head >> 4) as u64 };
-                for _ in 0..n {
-                    // Truths in lists have a byte each.
-                    match head & 15 {
-                        1 | 2 => drop(self.0.split_off_first()?),
-                        kind => self.pass(kind, depth + 1)?,
-                    }
-                }
-            }
-            12 => self.fields(depth + 1, -1, &mut |_, _, _| {})?,
-            _ => return None,
-        }
-        Some(())
     }
 }

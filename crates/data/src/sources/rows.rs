@@ -31,7 +31,10 @@ pub(crate) struct Series {
 impl Series {
     /// The bytes of a row in the file; `None` when they cannot be counted.
     pub(crate) fn row_bytes(encoding: Encoding, dims: &[usize]) -> Option<u64> {
-        dims.iter().try_fold(encoding.size() as u64, |n, d| n.checked_mul(*d as u64))
+        // What is too much to be counted is so beside an axis of no length and with values of no size, too.
+        let whole = dims.iter().try_fold(encoding.size().max(1), |n, d| n.checked_mul((*d).max(1)))?;
+        let is_empty = encoding.size() == 0 || dims.contains(&0);
+        Some(if is_empty { 0 } else { whole as u64 })
     }
 
     fn len(&self) -> u64 {
