@@ -26,9 +26,9 @@ def _is_chain(node):
 
 
 def add_wrappers(tree, module, wrappers):
-    """Replaces functions of the module by what our functions make of them."""
+    """Replaces functions and classes of the module by what our functions make of them."""
     for name, ours in wrappers.items():
-        if not any(isinstance(node, ast.FunctionDef) and node.name == name for node in tree.body):
+        if not any(isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name for node in tree.body):
             raise ImportError(f"{module} of the installed keras has no `{name}`; this version of plimsoll does not know it")
         source, function = ours.rsplit(".", 1)
         tree.body += ast.parse(f"import {source}\n{name} = {source}.{function}({name})").body

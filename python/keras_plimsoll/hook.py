@@ -32,8 +32,14 @@ distribution_lib = None
         "from keras_plimsoll.src.export import PlimsollExportArchive as BackendSavedModelExportArchive"
     ),
 }
-# Module -> function -> where what takes its place is made of it: Keras composes it for all backends.
-WRAPPERS = {"keras.src.ops.nn": {"_layer_normalization": "keras_plimsoll.src.nn.layer_normalization"}}
+# Module -> function or class -> where what takes its place is made of it: Keras composes it for all backends, or of TensorFlow.
+WRAPPERS = {
+    "keras.src.ops.nn": {"_layer_normalization": "keras_plimsoll.src.nn.layer_normalization"},
+    "keras.src.callbacks.tensorboard": {
+        "TensorBoard": "keras_plimsoll.src.tensorboard.callback",
+        "keras_model_summary": "keras_plimsoll.src.tensorboard.model_summary",
+    },
+}
 _DYNAMIC = "keras.src.utils.backend_utils"
 
 

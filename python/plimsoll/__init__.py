@@ -21,15 +21,15 @@ from plimsoll._types import TensorSpec as TensorSpec
 from plimsoll._types import TypeSpec as TypeSpec
 from plimsoll._types import as_dtype as as_dtype
 from plimsoll._array import bitcast, boolean_mask, broadcast_dynamic_shape, broadcast_static_shape, broadcast_to, concat
-from plimsoll._array import argsort, dynamic_partition, dynamic_stitch, expand_dims, eye, fill, gather, gather_nd, guarantee_const
+from plimsoll._array import argsort, dynamic_partition, dynamic_stitch, ensure_shape, expand_dims, eye, fill, gather, gather_nd, guarantee_const
 from plimsoll._array import identity, meshgrid, one_hot, ones, ones_like, pad, parallel_stack, rank, repeat, reshape, reverse
-from plimsoll._array import roll, scatter_nd, searchsorted, sequence_mask, shape, size, slice, sort, split, squeeze, stack
+from plimsoll._array import roll, scatter_nd, searchsorted, sequence_mask, shape, shape_n, size, slice, sort, split, squeeze, stack
 from plimsoll._array import stop_gradient, strided_slice, tensor_scatter_nd_add, tensor_scatter_nd_max, tensor_scatter_nd_min
 from plimsoll._array import tensor_scatter_nd_sub, tensor_scatter_nd_update, tile, transpose, unique, unique_with_counts, unstack
-from plimsoll._array import where, zeros, zeros_like
+from plimsoll._array import unravel_index, where, zeros, zeros_like
 from plimsoll._control import Assert, case, cond, control_dependencies, device, executing_eagerly, foldl, foldr
 from plimsoll._control import get_static_value, group, inside_function, map_fn, name_scope, no_op, scan, switch_case
-from plimsoll._control import vectorized_map, while_loop
+from plimsoll._control import timestamp, vectorized_map, while_loop
 from plimsoll._control import print_ as print
 from plimsoll._control import tuple_ as tuple
 from plimsoll._core import Tensor, constant, convert_to_tensor, is_tensor
@@ -39,7 +39,7 @@ from plimsoll._tape import GradientTape, UnconnectedGradients, custom_gradient, 
 from plimsoll._variable import Variable, VariableAggregation, VariableSynchronization, init_scope
 from plimsoll.linalg import clip_by_global_norm, clip_by_norm, einsum, matmul, norm, tensordot
 from plimsoll.math import abs, acos, acosh, add, add_n, argmax, argmin, asin, asinh, atan, atan2, atanh, cast, clip_by_value
-from plimsoll.math import cos, cosh, cumsum, divide, equal, exp, floor, greater, greater_equal, less, less_equal, linspace
+from plimsoll.math import cos, cosh, cumsum, divide, equal, exp, floor, histogram_fixed_width, greater, greater_equal, less, less_equal, linspace
 from plimsoll.math import logical_and, logical_not, logical_or, maximum, minimum, multiply, negative, not_equal, pow, range
 from plimsoll.math import reduce_all, reduce_any, reduce_logsumexp, reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum
 from plimsoll.math import round, saturate_cast, sigmoid, sign, sin, sinh, sqrt, square, subtract, tan, tanh, truediv
@@ -49,6 +49,7 @@ __version__ = "0.1.0"
 # The version of TensorFlow whose names these are.
 VERSION = "2.21.0"
 newaxis = None
+realdiv = truediv
 
 bfloat16, float16, float32, float64 = (_TYPES[n] for n in ("bfloat16", "float16", "float32", "float64"))
 half, double = float16, float64
@@ -66,6 +67,7 @@ _LAZY = {
     "memory_limit": "_limit",
     "memory_info": "_limit",
     "plan": "_plan",
+    "as_string": "strings",
     "IndexedSlices": "_slices",
     "TensorArray": "_slices",
     "random_normal_initializer": "_initializers",

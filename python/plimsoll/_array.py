@@ -94,6 +94,28 @@ def shape(input, out_type="int32", name=None):
     return engine.tensor(np.array(sizes, as_dtype(out_type).as_numpy_dtype))
 
 
+def shape_n(input, out_type="int32", name=None):
+    """The sizes of several tensors."""
+    return [shape(x, out_type) for x in input]
+
+
+@op
+def ensure_shape(x, shape, name=None):
+    """The tensor itself, which has this shape; an error otherwise. `None` stands for any size."""
+    x = _like(x)
+    wanted = TensorShape(shape)
+    if not wanted.is_compatible_with(x.shape):
+        raise InvalidArgumentError(None, None, f"ensure_shape: the tensor has the shape {x.shape}, not {wanted}")
+    return x
+
+
+@op
+def unravel_index(indices, dims, name=None):
+    """Places in row-major order as one index for each axis, by rows of the result."""
+    places = np.unravel_index(_like(indices).numpy(), tuple(int(d) for d in _like(dims).numpy()))
+    return engine.tensor(np.stack(places).astype(raw_dtype(_like(indices))))
+
+
 @op
 def size(input, out_type="int32", name=None):
     """The number of elements as a tensor."""
@@ -399,7 +421,7 @@ def scatter_nd(indices, updates, shape, name=None):
     places = engine.reshape(_flat_places(indices, sizes), [-1])
     rows = engine.reshape(updates, [places.shape[0], *sizes[depth:]])
     number = raw_dtype(rows)
-    rows = engine.cast(rows, "float64") if number == "int64" else rows
+    rows = rows if number in ("float32", "float64", "int32", "int64") else engine.cast(rows, "float32" if "float" in number else "int64")
     return engine.reshape(engine.cast(engine.scatter_add(places, rows, 0, count), number), sizes)
 
 

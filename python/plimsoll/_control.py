@@ -191,3 +191,12 @@ def get_static_value(tensor, partial=False):
     """The value if it can be known, else None."""
     x = convert_to_tensor(tensor)
     return None if getattr(x, "is_symbolic", False) else x.numpy()
+
+
+def timestamp(name=None):
+    """Seconds since 1970; of the trace where a function is traced."""
+    import time
+
+    from plimsoll._core import constant
+
+    return constant(time.time(), "float64")

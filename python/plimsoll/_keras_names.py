@@ -24,15 +24,3 @@ def add(keras):
     _keras_data.install()
     keras.utils.timeseries_dataset_from_array = _keras_data.timeseries_dataset_from_array
     keras.preprocessing.timeseries_dataset_from_array = _keras_data.timeseries_dataset_from_array
-    keras.callbacks.History._repr_html_ = _history_table
-
-
-def _history_table(history):
-    """The numbers of each epoch as a table, for notebooks."""
-    import html
-
-    names = list(history.history)
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in ("epoch", *names))
-    cells = lambda i: "".join(f"<td>{history.history[name][i]:.5g}</td>" if i < len(history.history[name]) else "<td></td>" for name in names)
-    rows = "".join(f"<tr><td>{epoch + 1}</td>{cells(i)}</tr>" for i, epoch in enumerate(history.epoch))
-    return f"<table><tr>{head}</tr>{rows}</table>"

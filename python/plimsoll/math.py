@@ -440,6 +440,17 @@ def bincount(arr, weights=None, minlength=None, maxlength=None, dtype="int32", n
     return engine.tensor(counts.astype(as_dtype(dtype).as_numpy_dtype))
 
 
+@op
+def histogram_fixed_width(values, value_range, nbins=100, dtype="int32", name=None):
+    """How many values are in each of the equal parts of a range; those outside belong to the first and the last."""
+    values = convert_to_tensor(values)
+    low, high = (float(v) for v in value_range)
+    scaled = engine.binary("mul", engine.binary("sub", engine.reshape(values, [-1]), low), nbins / (high - low))
+    place = engine.cast(engine.unary("floor", scaled), "int32")
+    place = engine.binary("min", engine.binary("max", place, 0), nbins - 1)
+    return engine.cast(engine.scatter_add(place, engine.full(place.shape, 1, "int32"), 0, nbins), as_dtype(dtype).name)
+
+
 def _segments(name, kind):
     def segment(data, segment_ids, num_segments=None, name=None):
         data, ids = convert_to_tensor(data), convert_to_tensor(segment_ids)

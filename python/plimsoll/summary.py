@@ -13,7 +13,7 @@ from plimsoll._core import convert_to_tensor
 from plimsoll.train import _block
 from plimsoll.train import _varint
 
-_state = {"writer": None, "step": None}
+_state = {"writer": None, "step": None, "condition": True}
 
 
 def _crc_table():
@@ -65,8 +65,8 @@ class SummaryWriter:
         length = struct.pack("<Q", len(data))
         self._file.write(length + struct.pack("<I", _crc(length)) + data + struct.pack("<I", _crc(data)))
 
-    def _value(self, tag, content, step, plugin):
-        metadata = _block(9, _block(1, _block(1, plugin)))
+    def _value(self, tag, content, step, plugin, note=b""):
+        metadata = _block(9, _block(1, _block(1, plugin) + (_block(2, note) if note else b"")))
         self._event(_block(5, _block(1, _block(1, tag.encode()) + metadata + content)), step)
 
     @contextlib.contextmanager
@@ -116,52 +116,65 @@ def create_noop_writer():
     return Nothing()
 
 
-def _write(tag, content, step, plugin):
+def _write(tag, content, step, plugin, note=b""):
+    """Writes what `content()` makes, if anybody wants it."""
     writer = _state["writer"]
-    if writer is None:
+    if not should_record_summaries():
         return False
     step = _state["step"] if step is None else step
     if step is None:
         raise ValueError("No step set. Please specify one either through the `step` argument or through tf.summary.experimental.set_step()")
-    writer._value(tag, content, int(step), plugin)
+    writer._value(tag, content(), int(step), plugin, note)
     return True
 
 
 def scalar(name, data, step=None, description=None):
     """Writes a number."""
-    return _write(name, _float(2, float(np.asarray(convert_to_tensor(data).numpy()))), step, b"scalars") if _state["writer"] else False
+    return _write(name, lambda: _float(2, float(np.asarray(convert_to_tensor(data).numpy()))), step, b"scalars")
 
 
 def text(name, data, step=None, description=None):
     """Writes text."""
+    return _write(name, lambda: _tensor(convert_to_tensor(data)), step, b"text")
+
+
+def write(tag, tensor, step=None, metadata=None, name=None):
+    """Writes a tensor. Metadata is a message as TensorBoard has it, or nothing."""
+    plugin = getattr(metadata, "plugin_data", None)
+    kind, note = (plugin.plugin_name.encode(), plugin.content) if plugin is not None else (b"", b"")
+    return _write(tag, lambda: _tensor(convert_to_tensor(tensor)), step, kind, note)
+
+
+def _tensor(x):
     from plimsoll.train import serialized_tensor
 
-    x = convert_to_tensor(data)
-    return _write(name, _block(8, serialized_tensor(x)), step, b"text")
+    return _block(8, serialized_tensor(x))
 
 
 def histogram(name, data, step=None, buckets=30, description=None):
     """Writes how values are distributed."""
-    from plimsoll.train import serialized_tensor
 
-    values = np.asarray(convert_to_tensor(data).numpy()).reshape(-1).astype(np.float64)
-    counts, edges = np.histogram(values, buckets) if values.size else (np.zeros(buckets), np.zeros(buckets + 1))
-    table = np.stack([edges[:-1], edges[1:], counts], 1)
-    return _write(name, _block(8, serialized_tensor(convert_to_tensor(table))), step, b"histograms")
+    def table():
+        values = np.asarray(convert_to_tensor(data).numpy()).reshape(-1).astype(np.float64)
+        counts, edges = np.histogram(values, buckets) if values.size else (np.zeros(buckets), np.zeros(buckets + 1))
+        return _tensor(convert_to_tensor(np.stack([edges[:-1], edges[1:], counts], 1)))
+
+    return _write(name, table, step, b"histograms")
 
 
 def image(name, data, step=None, max_outputs=3, description=None):
     """Writes images [count, height, width, channels]."""
     from plimsoll._core import StringTensor
     from plimsoll._core import strings_of
-    from plimsoll.train import serialized_tensor
 
-    images = np.asarray(convert_to_tensor(data).numpy())
-    if images.dtype != np.uint8:
-        images = (np.clip(images, 0, 1) * 255.999).astype(np.uint8)
-    sizes = [str(images.shape[2]).encode(), str(images.shape[1]).encode()]
-    parts = sizes + [_png(one) for one in images[:max_outputs]]
-    return _write(name, _block(8, serialized_tensor(StringTensor(strings_of(parts)))), step, b"images")
+    def files():
+        images = np.asarray(convert_to_tensor(data).numpy())
+        if images.dtype != np.uint8:
+            images = (np.clip(images, 0, 1) * 255.999).astype(np.uint8)
+        sizes = [str(images.shape[2]).encode(), str(images.shape[1]).encode()]
+        return _tensor(StringTensor(strings_of(sizes + [_png(one) for one in images[:max_outputs]])))
+
+    return _write(name, files, step, b"images")
 
 
 def _png(pixels):
@@ -179,20 +192,20 @@ def flush(writer=None, name=None):
 
 
 def should_record_summaries():
-    """Whether there is a writer."""
-    return _state["writer"] is not None
+    """Whether there is a writer, and what it is given is to be written."""
+    condition = _state["condition"]
+    return _state["writer"] is not None and bool(condition() if callable(condition) else condition)
 
 
 @contextlib.contextmanager
 def record_if(condition):
-    """Writes only if the condition is true."""
-    before = _state["writer"]
-    if not bool(condition() if callable(condition) else condition):
-        _state["writer"] = None
+    """Writes only if the condition is true; a function is asked each time."""
+    before = _state["condition"]
+    _state["condition"] = condition
     try:
         yield
     finally:
-        _state["writer"] = before
+        _state["condition"] = before
 
 
 def trace_on(graph=True, profiler=False, profiler_outdir=None):

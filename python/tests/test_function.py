@@ -155,3 +155,30 @@ def test_control_functions(tf):
     assert int(i) == 5 and int(total) == 10
     assert tf.map_fn(lambda x: x * x, tf.constant([1.0, 2.0, 3.0])).numpy().tolist() == [1, 4, 9]
     assert tf.scan(lambda a, x: a + x, tf.constant([1.0, 2.0, 3.0])).numpy().tolist() == [1, 3, 6]
+
+
+def test_sizes_are_known_while_a_function_is_traced(tf, recwarn):
+    @tf.function
+    def ones_like_rows(x):
+        rows, columns = tf.shape(x)[0], tf.shape(x)[1]
+        half = rows // 2
+        return tf.ones((rows, columns + 1)) * tf.reduce_sum(x) + tf.cast(half, tf.float32), int(rows), float(tf.sqrt(tf.cast(columns, tf.float32)))
+
+    ones_like_rows(tf.fill((6, 4), 0.25))
+    total, rows, root = ones_like_rows(tf.fill((6, 4), 0.5))
+    assert total.shape == (6, 5) and np.all(total.numpy() == 15.0) and (rows, root) == (6, 2.0)
+    assert not [w for w in recwarn if "operation by operation" in str(w.message)]
+
+
+@pytest.mark.parametrize("value", ["x", "v", "rows + v"])
+def test_values_of_inputs_and_variables_are_not(tf, value):
+    v = tf.Variable(3)
+    values = {"x": lambda x: x[0], "v": lambda x: v * 2, "rows + v": lambda x: tf.shape(x)[0] + v}
+
+    @tf.function
+    def f(x):
+        return x * int(values[value](x))
+
+    with pytest.warns(UserWarning, match="operation by operation"):
+        f(tf.constant([1]))
+        f(tf.constant([1]))

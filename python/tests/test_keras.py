@@ -258,3 +258,20 @@ def test_a_limit_changes_no_bit_of_the_weights(name):
     assert limited["arena"] < 0.7 * free["arena"]
     assert limited["digest"] == free["digest"]
     assert limited["html"].startswith("<table>")
+
+
+def test_tensorboard_files_need_no_tensorflow(tmp_path):
+    import plimsoll as tf
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="own")])
+    model.compile("sgd", "mse")
+    x, y = np.ones((32, 3), "float32"), np.zeros((32, 2), "float32")
+    callback = keras.callbacks.TensorBoard(str(tmp_path), histogram_freq=1, update_freq=2)
+    model.fit(x, y, batch_size=4, epochs=2, validation_split=0.5, verbose=0, callbacks=[callback])
+    records = lambda part: [r.numpy() for r in tf.data.TFRecordDataset([str(p) for p in (tmp_path / part).iterdir()])]
+    train, validation = records("train"), records("validation")
+    assert sum(b"epoch_loss" in r for r in train) == sum(b"epoch_loss" in r for r in validation) == 2
+    assert sum(b"own/kernel/histogram" in r for r in train) == 2
+    assert sum(b"graph_keras_model" in r for r in train) == 1
+    # Of 8 batches every other one is written.
+    assert sum(b"batch_loss" in r for r in train) == 4

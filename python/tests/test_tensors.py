@@ -250,3 +250,20 @@ def test_wrong_indices_are_told_where_they_are_asked_for(tf):
         tf.gather([1.0, 2.0, 3.0], [0, 7])
     with pytest.raises(ValueError, match=r"index -1 at position 0 is not in \[0, 4\)"):
         tf.gather(tf.zeros([2, 4]), tf.constant([-1]), axis=1)
+
+
+def test_shapes_are_ensured(tf):
+    x = tf.zeros((2, 3))
+    assert tf.ensure_shape(x, (None, 3)).shape == (2, 3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\(2, 3\), not \(2, 4\)"):
+        tf.ensure_shape(x, (2, 4))
+
+
+def test_places_and_parts(tf):
+    assert tf.unravel_index([5, 2], (2, 3)).numpy().tolist() == np.stack(np.unravel_index([5, 2], (2, 3))).tolist()
+    values = [-1.0, 0.0, 1.5, 2.0, 5.0, 15.0]
+    # As TensorFlow's documentation has it.
+    assert tf.histogram_fixed_width(values, [0.0, 5.0], nbins=5).numpy().tolist() == [2, 1, 1, 0, 2]
+    x = tf.tensor_scatter_nd_update([1, 2, 3], [[1]], [9])
+    assert x.dtype == tf.int32 and x.numpy().tolist() == [1, 9, 3]
+    assert tf.scatter_nd([[0], [0], [2]], tf.constant([2**60, 1, 7], tf.int64), [3]).numpy().tolist() == [2**60 + 1, 0, 7]

@@ -6,9 +6,8 @@
 
 use crate::builder::Builder;
 use crate::column::Chunk;
-use crate::flow::{Flow, Lookup, Open, Stage};
+use crate::flow::{Flow, InUse, Lookup, Open, Stage};
 use crate::memory::Counted;
-use crate::pages;
 use crate::stages::Transform;
 use crate::{Calls, Error, Spec};
 use plimsoll_budget::{Bytes, Reservation};
@@ -98,6 +97,9 @@ type Piece = (Chunk, Result<bool, Error>);
 struct Slot {
     pieces: VecDeque<Piece>,
     done: bool,
+    /// What it takes of what is extra.
+    #[expect(dead_code, reason = "held, not read")]
+    extra: Option<InUse>,
 }
 
 struct State {
@@ -128,6 +130,8 @@ struct Shared {
     /// There is a result.
     ready: Condvar,
     spec: Arc<Spec>,
+    /// What the largest element takes, where that is known.
+    size: Option<u64>,
     open: Open,
     transform: Option<Arc<dyn Transform>>,
     lookup: Option<(Arc<dyn Lookup>, u64)>,
@@ -146,37 +150,50 @@ pub(crate) struct Ahead {
     current: Option<Piece>,
     started: bool,
     /// The threads' stacks.
-    stacks: Option<Reservation>,
+    stacks: Option<(Reservation, InUse)>,
 }
 
 impl Ahead {
     /// Elements of a lookup, in order.
-    pub(crate) fn of_lookup(lookup: Arc<dyn Lookup>, spec: Arc<Spec>, epoch: u64, lead: Lead, open: &Open) -> Ahead {
-        let block = open.block(&spec, lookup.preferred_bytes());
+    pub(crate) fn of_lookup(
+        lookup: Arc<dyn Lookup>,
+        spec: Arc<Spec>,
+        size: Option<u64>,
+        epoch: u64,
+        lead: Lead,
+        open: &Open,
+    ) -> Ahead {
+        let bytes = lookup.preferred_bytes();
+        let block = open.block(size, bytes);
         let feed = Feed::Lookup { lookup: lookup.clone(), next: 0 };
-        Ahead::new(feed, spec, None, Some((lookup, epoch)), epoch, block, lead, open)
+        Ahead::new(feed, spec, size, None, Some((lookup, epoch)), epoch, (block, bytes), lead, open)
     }
 
     /// Elements of a flow, as they are or each changed by `transform`.
     pub(crate) fn of_flow(
         flow: Flow,
         spec: Arc<Spec>,
+        size: Option<u64>,
         transform: Option<Arc<dyn Transform>>,
         epoch: u64,
         lead: Lead,
         open: &Open,
     ) -> Ahead {
-        let block = open.block(&flow.spec, 256 << 10);
-        Ahead::new(Feed::Flow { flow, given: 0 }, spec, transform, None, epoch, block, lead, open)
+        // A job has elements as they come and as they become.
+        let size = size.and_then(|size| Some(if transform.is_some() { flow.size?.max(size) } else { size }));
+        let bytes = 256 << 10;
+        let block = open.block(size, bytes);
+        Ahead::new(Feed::Flow { flow, given: 0 }, spec, size, transform, None, epoch, (block, bytes), lead, open)
     }
 
     fn new(
         feed: Feed,
         spec: Arc<Spec>,
+        size: Option<u64>,
         transform: Option<Arc<dyn Transform>>,
         lookup: Option<(Arc<dyn Lookup>, u64)>,
         epoch: u64,
-        block: usize,
+        (block, bytes): (usize, usize),
         lead: Lead,
         open: &Open,
     ) -> Ahead {
@@ -186,7 +203,7 @@ impl Ahead {
             Calls::Fixed(n) => (n.clamp(1, 256), n.clamp(1, 256)),
             Calls::Auto => (open.threads, 1),
         };
-        let weighed = if spec.bytes().is_none() && lead.elements.is_none() { 256 << 10 } else { 0 };
+        let weighed = if spec.bytes().is_none() && lead.elements.is_none() { bytes } else { 0 };
         let block = lead.elements.map_or(block, |n| block.min(n.div_ceil(2)).max(1));
         let (depth, max_depth) = match lead.elements {
             Some(n) => (n.div_ceil(block).max(active), n.div_ceil(block).max(threads)),
@@ -211,6 +228,7 @@ impl Ahead {
             room: Condvar::new(),
             ready: Condvar::new(),
             spec,
+            size,
             open: open.clone(),
             transform,
             lookup,
@@ -230,11 +248,10 @@ impl Ahead {
     fn start(&mut self) {
         self.started = true;
         let shared = &self.shared;
-        let left = pages::left(&shared.open.account);
-        // At most half of what is left, so that there is something to work on.
-        let n = (left / 2 / Ahead::THREAD_BYTES).min(shared.threads as u64);
+        // Only of what is extra, and half of it, so that there is something to work on.
+        let n = (shared.open.spare() / Ahead::THREAD_BYTES).min(shared.threads as u64);
         let Ok(stacks) = shared.open.account.reserve(Bytes(n * Ahead::THREAD_BYTES)) else { return };
-        self.stacks = Some(stacks);
+        self.stacks = Some((stacks, shared.open.use_extra(n * Ahead::THREAD_BYTES)));
         for id in 0..n as usize {
             let shared = shared.clone();
             let spawned = std::thread::Builder::new()
@@ -372,7 +389,7 @@ impl Shared {
                 Err(panic) => {
                     let mut state = lock(&self.state);
                     let pieces = VecDeque::from([(empty(), Err(panicked(&*panic)))]);
-                    state.ring.push_back(Slot { pieces, done: true });
+                    state.ring.push_back(Slot { pieces, done: true, extra: None });
                     state.ended = true;
                     self.ready.notify_all();
                     self.room.notify_all();
@@ -407,6 +424,8 @@ impl Shared {
             return None;
         }
         let block = state.block;
+        // The first is what the pipeline cannot do without.
+        let extra = (!state.ring.is_empty()).then(|| self.open.use_extra(self.job_bytes(&state)));
         drop(state);
         let job = feed.next(block);
         let fatal = matches!(&job, Some(Job::Chunk(_, _, Err(error))) if !error.is_data());
@@ -417,7 +436,7 @@ impl Shared {
             self.ready.notify_all();
         }
         let job = job?;
-        state.ring.push_back(Slot::default());
+        state.ring.push_back(Slot { extra, ..Slot::default() });
         Some((state.head + state.ring.len() as u64 - 1, job))
     }
 
@@ -425,7 +444,13 @@ impl Shared {
         if state.ring.is_empty() {
             return true;
         }
-        state.ring.len() < state.depth && pages::left(&self.open.account) >= 3 * state.largest as u64
+        state.ring.len() < state.depth && self.open.spare() >= self.job_bytes(state)
+    }
+
+    /// What a job takes at the most: its elements before and after, each of which may grow by moving.
+    fn job_bytes(&self, state: &State) -> u64 {
+        let most = self.size.map_or(0, |size| size.saturating_mul(state.block as u64));
+        most.max(state.largest as u64).saturating_mul(4)
     }
 
     fn run(&self, number: u64, job: Job) {
@@ -515,7 +540,7 @@ impl Shared {
         let mut state = lock(&self.state);
         state.largest = state.largest.max(piece.0.weight());
         if self.weighed > 0 && piece.0.rows > 0 {
-            state.block = self.open.block_like(&piece.0, state.block, self.weighed);
+            state.block = self.open.block_like(&piece.0, self.size, state.block, self.weighed);
         }
         let slot = (number - state.head) as usize;
         state.ring[slot].pieces.push_back(piece);
@@ -607,7 +632,7 @@ mod tests {
         let consumer = Arc::new(OnceLock::new());
         let lookup = Slow { numbers: expect_lookup(&node, &open).unwrap(), consumer: consumer.clone() };
         let lead = Lead { calls: AUTOTUNE, elements: None, ordered: true };
-        let mut ahead = Ahead::of_lookup(Arc::new(lookup), node.spec().clone(), 0, lead, &open);
+        let mut ahead = Ahead::of_lookup(Arc::new(lookup), node.spec().clone(), Some(8), 0, lead, &open);
         lock(&ahead.shared.state).block = 1;
         if consumer_waits {
             assert!(consumer.set(ahead.shared.clone()).is_ok());

@@ -91,7 +91,8 @@ impl<'a> ColumnBuilder<'a> {
         grown
     }
 
-    /// Makes room for `n` more rows of numbers of one shape, so that the column does not grow step by step.
+    /// Makes room for `n` more rows of numbers of one shape, so that the column does not grow step by step. Without an effect where
+    /// the memory is somebody's, or strings are held.
     pub(crate) fn reserve(&mut self, shape: &Shape, n: usize) -> Result<(), Error> {
         match (self.kind, &mut self.data) {
             (Kind::Number(dtype), Store::Owned(memory)) => memory.reserve(shape.elements() * dtype.size() * n),
@@ -109,15 +110,27 @@ impl<'a> ColumnBuilder<'a> {
     pub(crate) fn add_strings<'s>(
         &mut self,
         shape: &Shape,
-        strings: impl IntoIterator<Item = &'s [u8]>,
+        strings: impl IntoIterator<Item = &'s [u8], IntoIter: Clone>,
     ) -> Result<(), Error> {
         self.note(shape, 1)?;
-        for string in strings {
-            self.data.grow(string.len())?.copy_from_slice(string);
-            self.ends.push(self.data.bytes().len() as u64)?;
-        }
+        self.put_strings(strings.into_iter())?;
         self.rows += 1;
         debug_assert_eq!(self.ends.len(), self.n_values());
+        Ok(())
+    }
+
+    /// Appends strings, with room for all of them made in one go.
+    fn put_strings<'s>(&mut self, strings: impl Iterator<Item = &'s [u8]> + Clone) -> Result<(), Error> {
+        let (n, bytes) = strings.clone().fold((0, 0), |(n, bytes), string| (n + 1, bytes + string.len()));
+        self.ends.reserve(n)?;
+        let mut end = self.data.bytes().len() as u64;
+        self.data.grow(bytes)?;
+        for string in strings {
+            let start = end as usize;
+            end += string.len() as u64;
+            self.data.bytes_mut()[start..end as usize].copy_from_slice(string);
+            self.ends.push(end)?;
+        }
         Ok(())
     }
 
@@ -143,11 +156,7 @@ impl<'a> ColumnBuilder<'a> {
             return Ok(());
         }
         self.note(shape, n)?;
-        for value in from.values(rows) {
-            let string = from.string(value);
-            self.data.grow(string.len())?.copy_from_slice(string);
-            self.ends.push(self.data.bytes().len() as u64)?;
-        }
+        self.put_strings(from.values(rows).map(|value| from.string(value)))?;
         self.rows += n;
         Ok(())
     }
@@ -364,6 +373,16 @@ impl<'a> Builder<'a> {
         for column in &mut self.columns {
             column.truncate(rows);
         }
+    }
+
+    /// Makes room for `n` more elements, where they all have one size.
+    pub(crate) fn reserve(&mut self, spec: &Spec, n: usize) -> Result<(), Error> {
+        for (column, component) in self.columns.iter_mut().zip(spec.components()) {
+            if let Some(shape) = component.shape() {
+                column.reserve(&shape, n)?;
+            }
+        }
+        Ok(())
     }
 
     /// Appends elements of a chunk.

@@ -91,8 +91,12 @@ impl Column {
         &self.body.data.bytes()[start as usize..self.body.ends[value] as usize]
     }
 
+    pub(crate) fn slice(&self, rows: Range<usize>) -> Column {
+        Column { body: self.body.clone(), first: self.first + rows.start, rows: rows.len() }
+    }
+
     /// The bytes held by some rows, for deciding how many to handle at a time.
-    fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         let values = self.values(0..self.rows);
         match self.body.kind {
             Kind::Number(dtype) => values.len() * dtype.size(),
@@ -114,8 +118,7 @@ pub(crate) struct Chunk {
 impl Chunk {
     pub(crate) fn slice(&self, rows: Range<usize>) -> Chunk {
         debug_assert!(rows.end <= self.rows);
-        let part = |c: &Column| Column { body: c.body.clone(), first: c.first + rows.start, rows: rows.len() };
-        Chunk { rows: rows.len(), columns: self.columns.iter().map(part).collect() }
+        Chunk { rows: rows.len(), columns: self.columns.iter().map(|c| c.slice(rows.clone())).collect() }
     }
 
     pub(crate) fn weight(&self) -> usize {

@@ -2,8 +2,9 @@
 
 use crate::ahead::{Ahead, Lead};
 use crate::flow::{Flow, InOrder, Lookup, Measured, Open};
+use crate::least::{fixed_bytes, flow_bytes, least_bytes, least_bytes_into};
 use crate::trail::Key;
-use crate::{Cardinality, Error, Iter, Options, Spec};
+use crate::{Cardinality, Component, Error, Iter, Options, Spec};
 use plimsoll_budget::{Budget, Bytes};
 use std::sync::Arc;
 
@@ -122,8 +123,13 @@ impl Dataset {
         Iter::resume(self.node()?, position, options)
     }
 
-    /// The memory with which a pass can work, one element at a time and without threads; `None` where elements have no fixed size, or
-    /// where all of them are kept in memory, so that only running tells.
+    /// The memory with which a pass can work, one element at a time and without threads; `None` where only running tells: where a
+    /// function of the user (`map`, `from_iter`, `interleave`) makes elements whose sizes are not in their components.
+    ///
+    /// The elements of text, CSV, TFRecord, Parquet and Arrow files have the sizes that a look through the files finds, once per
+    /// process: all of them up to 64 MiB, else a part of each, and room for records twice as large as the largest found there. A
+    /// record larger still is an error when its turn comes, if the budget has no room for it, which says how large it is and what
+    /// would do. Images are as large as their headers say.
     ///
     /// More makes it faster, up to some blocks of a few hundred kilobytes per thread (from files: a few megabytes; rows of `.npy`,
     /// `.npz` and IDX files: up to the size of the files, whose blocks stay in memory that nobody else needs).
@@ -141,22 +147,20 @@ impl Dataset {
     /// # Errors
     /// When the description has a mistake in it.
     pub fn least_memory(&self) -> Result<Option<Bytes>, Error> {
-        Ok(self.node()?.least_bytes().map(Bytes))
+        Ok(least_bytes(&*self.node()?).map(Bytes))
     }
 
-    /// As [`Dataset::least_memory`], where every element is put together in memory of the caller ([`Iter::next_into`]): a chain
-    /// from memory without a `prefetch` then needs little more than lists of numbers.
+    /// As [`Dataset::least_memory`], where every element is put together in memory of the caller ([`Iter::next_into`]), except for
+    /// the components for which `is_given` says that there is none.
     ///
     /// # Errors
     /// When the description has a mistake in it.
-    pub fn least_memory_into(&self) -> Result<Option<Bytes>, Error> {
-        let node = self.node()?;
-        // The element has a number, too.
-        Ok(node.through_bytes(1).map(|bytes| bytes + 8).or_else(|| node.least_bytes()).map(Bytes))
+    pub fn least_memory_into(&self, is_given: impl Fn(&Component) -> bool) -> Result<Option<Bytes>, Error> {
+        Ok(least_bytes_into(&*self.node()?, is_given).map(Bytes))
     }
 
     /// How long the first axis of the elements is, where all components have it in common: the rows of batches. `None` where the
-    /// elements are no batches, or only reading tells.
+    /// elements are no batches, or only running tells; how many rows are left for the last batch is found by a look through files.
     ///
     /// ```
     /// use plimsoll_data::{BatchSizes, Dataset};
@@ -198,6 +202,26 @@ pub struct BatchSizes {
     pub last: Option<usize>,
 }
 
+/// Elements and the bytes that they have together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Total {
+    pub(crate) elements: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Total {
+    /// So many elements of one size.
+    pub(crate) fn of(elements: u64, size: u64) -> Option<Total> {
+        Some(Total { elements, bytes: elements.checked_mul(size)? })
+    }
+
+    /// All of both.
+    pub(crate) fn with(self, other: Total) -> Option<Total> {
+        let (elements, bytes) = (self.elements.checked_add(other.elements)?, self.bytes.checked_add(other.bytes)?);
+        Some(Total { elements, bytes })
+    }
+}
+
 /// One link of the description.
 pub(crate) trait Node: Send + Sync {
     /// Its name and what distinguishes it, on one line: positions saved by pipelines that differ here are refused.
@@ -229,33 +253,48 @@ pub(crate) trait Node: Send + Sync {
         self.inputs().into_iter().filter_map(|input| input.lead()).reduce(Lead::with)
     }
 
-    /// The memory without which the stage and those before it cannot work; `None` where only running tells.
-    fn least_bytes(&self) -> Option<u64> {
-        let inputs = self.inputs().into_iter().map(|input| input.least_bytes()).sum::<Option<u64>>()?;
-        inputs.checked_add(self.own_bytes()?)
-    }
-
-    /// The stage's own part: an element being made, one being given away, room to move one, and its number.
-    fn own_bytes(&self) -> Option<u64> {
-        self.largest()?.checked_mul(3)?.checked_add(size_of::<u64>() as u64)
+    /// What the running link and those before it hold while they append elements to memory of somebody else: by number, so many in
+    /// one go; one after another, as few as they like. `None` where only running tells.
+    fn working_bytes(&self, rows: usize) -> Option<u64> {
+        let inputs = self.inputs().into_iter();
+        match self.is_lookup() {
+            // One after another.
+            true => inputs.map(|input| input.working_bytes(rows)).try_fold(0, |most, bytes| Some(bytes?.max(most))),
+            false => inputs.map(|input| flow_bytes(&**input)).sum(),
+        }
     }
 
     /// The bytes of the largest element; `None` where only running tells.
     fn largest(&self) -> Option<u64> {
         // Where elements differ in size, they pass through from an input; stages that make new ones say so for themselves.
-        match self.spec().bytes() {
-            Some(bytes) => Some(bytes as u64),
-            None => {
-                self.inputs().into_iter().map(|input| input.largest()).collect::<Option<Vec<_>>>()?.into_iter().max()
-            }
-        }
+        fixed_bytes(self.spec()).or_else(|| {
+            self.inputs().into_iter().map(|input| input.largest()).collect::<Option<Vec<_>>>()?.into_iter().max()
+        })
     }
 
-    /// The memory it takes to write so many elements by number to memory of somebody else: lists of numbers, and what is read
-    /// and not written. `None` where the elements are made elsewhere first, or only running tells.
-    fn through_bytes(&self, rows: usize) -> Option<u64> {
-        let _ = rows;
-        None
+    /// How large records in files are at the most, where they have been looked at.
+    fn record_bytes(&self) -> Option<u64> {
+        self.inputs().into_iter().filter_map(|input| input.record_bytes()).max()
+    }
+
+    /// How many elements there are, where a look through files tells before they are read in earnest.
+    fn counted(&self) -> Option<u64> {
+        self.cardinality().known()
+    }
+
+    /// What is held from the first use on, for all passes.
+    fn kept_bytes(&self) -> Option<u64> {
+        self.inputs().into_iter().map(|input| input.kept_bytes()).sum()
+    }
+
+    /// At most how many elements there are, and how many bytes they have together; `None` where only running tells.
+    fn total(&self) -> Option<Total> {
+        match &self.inputs()[..] {
+            // Elements are handed on, or left out.
+            [input] if self.spec() == input.spec() && self.cardinality() != Cardinality::Infinite => input.total(),
+            _ => None,
+        }
+        .or_else(|| Total::of(self.cardinality().known()?, self.largest()?))
     }
 
     /// How many rows the elements have, where they are batches.
@@ -286,11 +325,6 @@ pub(crate) trait Node: Send + Sync {
     }
 }
 
-/// How many links there are up to this one.
-pub(crate) fn n_links(node: &dyn Node) -> u64 {
-    1 + node.inputs().into_iter().map(|input| n_links(&**input)).sum::<u64>()
-}
-
 pub(crate) fn describe(node: &dyn Node) -> String {
     let mut text = String::new();
     for input in node.inputs() {
@@ -316,17 +350,18 @@ pub(crate) fn expect_lookup(node: &Arc<dyn Node>, open: &Open) -> Result<Arc<dyn
 
 /// The elements of a link one after another: by number in order where that is possible, ahead of use where that was asked for.
 pub(crate) fn open_flow(node: &Arc<dyn Node>, open: &Open, epoch: u64) -> Result<Flow, Error> {
-    let spec = node.spec().clone();
+    let (spec, size) = (node.spec().clone(), open.size(&**node));
     if !node.is_lookup() {
         let stage = node.stage(open, epoch)?;
-        return Ok(Flow::new(stage, spec, open, &node.describe()));
+        return Ok(Flow::new(stage, spec, open, &node.describe()).of_size(size));
     }
     let lookup = expect_lookup(node, open)?;
     Ok(match node.lead() {
         Some(lead) => {
-            let ahead = Ahead::of_lookup(lookup, spec.clone(), epoch, lead, open);
+            let ahead = Ahead::of_lookup(lookup, spec.clone(), size, epoch, lead, open);
             Flow::new(Box::new(ahead), spec, open, "hand-over")
         }
         None => Flow::new(Box::new(InOrder::new(lookup, epoch)), spec, open, "hand-over"),
-    })
+    }
+    .of_size(size))
 }

@@ -1,7 +1,7 @@
 //! What can go wrong in a pipeline.
 
 use crate::Spec;
-use plimsoll_budget::OverBudget;
+use plimsoll_budget::{Bytes, OverBudget};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +37,22 @@ pub enum Error {
     /// The pipeline needs more memory than the budget has left.
     #[error(transparent)]
     OverBudget(#[from] Arc<OverBudget>),
+    /// The pipeline has met a record that is larger than any it was planned for, and the budget has no room for it.
+    #[error(
+        "{place}: a record of {bytes}, larger than the {planned} that were planned for: {error}; a limit of {limit} would do"
+    )]
+    TooLarge {
+        /// Where the record begins.
+        place: Place,
+        /// How large it is.
+        bytes: Bytes,
+        /// How large records were taken to be at the most.
+        planned: Bytes,
+        /// The limit with which there would be room for it.
+        limit: Bytes,
+        /// What the budget said.
+        error: Arc<OverBudget>,
+    },
     /// A saved position belongs to another pipeline.
     #[error("this position was saved by another pipeline:\n  saved  {saved}\n  here   {here}")]
     OtherPipeline {

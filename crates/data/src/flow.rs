@@ -6,13 +6,17 @@
 
 use crate::builder::Builder;
 use crate::column::Chunk;
+use crate::dataset::Node;
+use crate::least::held_bytes;
 use crate::memory::Counted;
 use crate::pages;
 use crate::profile::{Clock, Profile};
 use crate::trail::Trails;
-use crate::{Error, Spec};
+use crate::{Error, Place, Spec};
 use plimsoll_budget::Account;
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a running pipeline shares: where memory comes from, how many threads there may be, who is measured.
 #[derive(Clone)]
@@ -21,32 +25,105 @@ pub(crate) struct Open {
     pub(crate) threads: usize,
     pub(crate) profile: Profile,
     pub(crate) trails: Trails,
+    extra: Arc<Extra>,
+    longest: Arc<Longest>,
+    /// Whether the least is known, so that elements are no larger than their links say.
+    is_known: bool,
+}
+
+/// The longest record that was met, so that an error can name it.
+#[derive(Default)]
+struct Longest {
+    bytes: AtomicU64,
+    place: Mutex<Option<(Place, u64)>>,
+}
+
+/// What the budget has beyond the least that the pipeline works with: for threads, for working ahead and for many elements at a
+/// time. The least itself is nobody's extra, so that it is there when its turn comes.
+struct Extra {
+    bytes: u64,
+    used: AtomicU64,
+}
+
+/// A part of what is extra, in use until it is dropped.
+pub(crate) struct InUse(Arc<Extra>, u64);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.used.fetch_sub(self.1, Relaxed);
+    }
 }
 
 impl Open {
+    /// Everything that is left is extra.
     pub(crate) fn new(account: Account, threads: usize) -> Open {
-        Open { account, threads, profile: Profile::default(), trails: Trails::default() }
+        Open::beyond(account, threads, None)
     }
 
-    /// How many elements to handle at a time, so that they fit in the nearer caches and in a part of what is left.
-    pub(crate) fn block(&self, spec: &Spec, preferred: usize) -> usize {
+    /// What is left beyond the least is extra, where that is known.
+    pub(crate) fn beyond(account: Account, threads: usize, least: Option<u64>) -> Open {
+        let bytes = pages::left(&account).saturating_sub(least.unwrap_or(0));
+        let extra = Arc::new(Extra { bytes, used: AtomicU64::new(0) });
+        let (profile, trails, longest) = Default::default();
+        Open { account, threads, profile, trails, extra, longest, is_known: least.is_some() }
+    }
+
+    /// For links that nobody has looked at: their elements are weighed as they come.
+    pub(crate) fn weighing(&self) -> Open {
+        Open { is_known: false, ..self.clone() }
+    }
+
+    /// Notes a record of so many bytes.
+    pub(crate) fn met(&self, bytes: u64, place: impl FnOnce() -> Place) {
+        if self.longest.bytes.fetch_max(bytes, Relaxed) < bytes {
+            *self.longest.place.lock().unwrap_or_else(PoisonError::into_inner) = Some((place(), bytes));
+        }
+    }
+
+    /// The longest record so far, and where it begins.
+    pub(crate) fn longest(&self) -> Option<(Place, u64)> {
+        self.longest.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is extra and not in use. What is taken for blocks is not counted, so half is left to them.
+    pub(crate) fn spare(&self) -> u64 {
+        let unused = self.extra.bytes.saturating_sub(self.extra.used.load(Relaxed));
+        if unused == u64::MAX { unused } else { (unused / 2).min(pages::left(&self.account)) }
+    }
+
+    /// Counts so much as in use.
+    pub(crate) fn use_extra(&self, bytes: u64) -> InUse {
+        self.extra.used.fetch_add(bytes, Relaxed);
+        InUse(self.extra.clone(), bytes)
+    }
+
+    /// What the largest element of a link takes; `None` where nobody has to know.
+    pub(crate) fn size(&self, node: &dyn Node) -> Option<u64> {
+        match node.spec().bytes() {
+            Some(bytes) => Some(bytes as u64),
+            None if self.is_known => held_bytes(node, 1),
+            None => None,
+        }
+    }
+
+    /// How many elements to handle at a time, none of them larger than `size`, so that they fit in the nearer caches and in a part of
+    /// what is extra.
+    pub(crate) fn block(&self, size: Option<u64>, preferred: usize) -> usize {
         // Elements of unknown size come singly until some have been weighed.
-        spec.bytes().map_or(1, |size| self.block_of(size, preferred))
+        size.map_or(1, |size| self.block_of(size, size, preferred))
     }
 
-    /// How many elements of this size to handle at a time.
-    pub(crate) fn block_of(&self, size: usize, preferred: usize) -> usize {
-        let left = pages::left(&self.account);
-        // Four blocks in flight, in two copies each, leave half of what is left to others.
-        let bytes = (left / 16).min(preferred as u64).max(1) as usize;
-        (bytes / size.max(1)).clamp(1, Open::ROWS)
+    fn block_of(&self, weight: u64, size: u64, preferred: usize) -> usize {
+        // Eight blocks in flight, in two copies each, leave half of what is extra to others.
+        let most = self.extra.bytes.min(pages::left(&self.account)) / 32 / size.max(1);
+        (preferred as u64 / weight.max(1)).min(most).clamp(1, Open::ROWS as u64) as usize
     }
 
-    /// How many elements like those of a chunk to handle at a time.
-    pub(crate) fn block_like(&self, chunk: &Chunk, before: usize, preferred: usize) -> usize {
-        let size = chunk.weight().div_ceil(chunk.rows.max(1));
+    /// How many elements like those of a chunk to handle at a time, none of them larger than `size`.
+    pub(crate) fn block_like(&self, chunk: &Chunk, size: Option<u64>, before: usize, preferred: usize) -> usize {
+        let weight = chunk.weight().div_ceil(chunk.rows.max(1)) as u64;
         // Growing step by step, because the next ones may be larger.
-        self.block_of(size, preferred).min(before * 2)
+        self.block_of(weight, size.unwrap_or(weight), preferred).min(before * 2)
     }
 
     /// The most elements handled at a time, which bounds the lists of their numbers.
@@ -91,6 +168,8 @@ pub(crate) struct Flow {
     stage: Box<dyn Stage>,
     pub(crate) spec: Arc<Spec>,
     pub(crate) open: Open,
+    /// What the largest element takes, where that is known.
+    pub(crate) size: Option<u64>,
     clock: Clock,
     /// An error that came with as many elements as were wanted: it stands for the next one.
     pending: Option<Error>,
@@ -98,7 +177,22 @@ pub(crate) struct Flow {
 
 impl Flow {
     pub(crate) fn new(stage: Box<dyn Stage>, spec: Arc<Spec>, open: &Open, name: &str) -> Flow {
-        Flow { stage, spec, open: open.clone(), clock: open.profile.clock(name), pending: None }
+        let size = spec.bytes().map(|bytes| bytes as u64);
+        Flow { stage, spec, open: open.clone(), size, clock: open.profile.clock(name), pending: None }
+    }
+
+    /// With elements that take no more than this.
+    pub(crate) fn of_size(mut self, size: Option<u64>) -> Flow {
+        self.size = self.size.or(size);
+        self
+    }
+
+    /// How many elements to make at a time that nobody wants.
+    pub(crate) fn at_a_time(&self) -> usize {
+        match self.size {
+            Some(_) => self.open.block(self.size, 64 << 10),
+            None => 64,
+        }
     }
 
     pub(crate) fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
@@ -168,23 +262,23 @@ impl Flow {
         if let Some(skipped) = self.stage.skip(n - passed)? {
             return Ok(passed + skipped);
         }
-        let (account, spec) = (self.open.account.clone(), self.spec.clone());
-        pass_over(passed, n, &account, &spec, |out, want| self.fill(out, want))
+        let (account, spec, most) = (self.open.account.clone(), self.spec.clone(), self.at_a_time());
+        pass_over(passed..n, most, &account, &spec, |out, want| self.fill(out, want))
     }
 }
 
-/// Makes the elements from number `passed` up to `n` and drops them; says how many have been passed by then, fewer at the end. An
+/// Makes these elements, at most so many at a time, and drops them; says how many have been passed by then, fewer at the end. An
 /// element that is an error counts as one.
 pub(crate) fn pass_over(
-    mut passed: u64,
-    n: u64,
+    Range { start: mut passed, end: n }: Range<u64>,
+    most: usize,
     account: &Account,
     spec: &Spec,
     mut fill: impl FnMut(&mut Builder<'_>, usize) -> Result<bool, Error>,
 ) -> Result<u64, Error> {
     while passed < n {
         let mut out = Builder::new(account, spec)?;
-        let result = fill(&mut out, (n - passed).min(256) as usize);
+        let result = fill(&mut out, (n - passed).min(most as u64) as usize);
         passed += out.rows() as u64;
         match result {
             Ok(true) => {}

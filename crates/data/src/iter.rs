@@ -4,12 +4,13 @@ use crate::builder::Builder;
 use crate::column::{Chunk, Element};
 use crate::dataset::{Node, describe, open_flow};
 use crate::flow::{Flow, Open};
-use crate::pages::Reuse;
+use crate::least::least_bytes;
+use crate::pages::{self, Reuse};
 use crate::permutation::mix;
 use crate::profile::Report;
 use crate::trail::Mark;
 use crate::{Error, Spec};
-use plimsoll_budget::Budget;
+use plimsoll_budget::{Budget, Bytes};
 use plimsoll_tensor::Shape;
 use std::sync::{Arc, OnceLock};
 
@@ -66,6 +67,8 @@ pub struct Iter {
     digest: u64,
     description: String,
     block: usize,
+    /// The least memory of the pass, and what others held when it began.
+    planned: Option<(u64, u64)>,
     /// The last to go.
     _reuse: Reuse,
 }
@@ -78,13 +81,16 @@ impl Iter {
     fn open_at(node: Arc<dyn Node>, options: &Options, given: u64, marks: &[Mark]) -> Result<Iter, Error> {
         let account = options.budget.account(&options.account);
         let reuse = Reuse::new(&account);
-        let open = Open::new(account, options.threads);
+        // Without a limit nobody has to know.
+        let least = account.budget().limit().and_then(|_| least_bytes(&*node));
+        let taken = account.budget().limit().map_or(0, |limit| limit.0.saturating_sub(pages::left(&account)));
+        let open = Open::beyond(account, options.threads, least);
         open.trails.begin(&node, given, marks);
         let description = describe(&*node);
         let digest = description.bytes().fold(mix(1), |digest, byte| mix(digest ^ byte as u64));
         let flow = open_flow(&node, &open, options.epoch)?;
         let spec = node.spec().clone();
-        let block = open.block(&spec, 32 << 10);
+        let block = open.block(flow.size, 32 << 10);
         Ok(Iter {
             node,
             flow,
@@ -97,6 +103,7 @@ impl Iter {
             digest,
             description,
             block,
+            planned: least.map(|least| (least, taken)),
             _reuse: reuse,
         })
     }
@@ -226,6 +233,21 @@ impl Iter {
         }
     }
 
+    /// Names the record that there was no room for, where one was larger than planned for.
+    fn explained(&self, error: Error) -> Error {
+        let (Error::OverBudget(over), Some((least, taken))) = (&error, self.planned) else { return error };
+        let planned = self.node.record_bytes().unwrap_or(u64::MAX);
+        match self.flow.open.longest().filter(|(_, bytes)| *bytes > planned) {
+            None => error,
+            Some((place, bytes)) => {
+                // Nothing grows faster than the records do.
+                let limit = least.saturating_mul(bytes.div_ceil(planned.max(1))).saturating_add(taken);
+                let (bytes, planned) = (Bytes(bytes), Bytes(planned));
+                Error::TooLarge { place, bytes, planned, limit: Bytes(limit), error: over.clone() }
+            }
+        }
+    }
+
     fn goes_on(&mut self, follows: Result<bool, Error>) -> Result<bool, Error> {
         match follows {
             Ok(true) => Ok(true),
@@ -238,7 +260,7 @@ impl Iter {
                 if !error.is_data() {
                     self.follows = Some(Ok(false));
                 }
-                Err(error)
+                Err(self.explained(error))
             }
         }
     }
@@ -267,7 +289,7 @@ impl Iterator for Iter {
             self.follows = Some(follows);
             if chunk.rows > 0 {
                 if self.spec.bytes().is_none() {
-                    self.block = self.flow.open.block_like(&chunk, self.block, 32 << 10);
+                    self.block = self.flow.open.block_like(&chunk, self.flow.size, self.block, 32 << 10);
                 }
                 (self.current, self.used) = (Some(chunk), 0);
             }

@@ -41,6 +41,7 @@ mod flow;
 mod guard;
 mod inspect;
 mod iter;
+mod least;
 mod memory;
 mod pages;
 mod permutation;

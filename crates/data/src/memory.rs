@@ -198,9 +198,3 @@ pub(crate) fn as_numbers_mut<T: Element>(bytes: &mut [u8]) -> Option<&mut [T]> {
     // SAFETY: as in `as_numbers`, and the borrow is exclusive.
     aligned.then(|| unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / size_of::<T>()) })
 }
-
-/// The numbers as bytes.
-pub(crate) fn as_bytes<T: Element>(numbers: &[T]) -> &[u8] {
-    // SAFETY: `Element`s are plain data without padding.
-    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
-}

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// What is smaller is the heap's.
 pub(crate) const LARGE: usize = 16 << 10;
 
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// The most blocks of an account that wait.
 const MOST: usize = 64;
@@ -108,7 +108,22 @@ impl Pages {
         let fits = |(_, pages): &(usize, &Pages)| pages.bytes >= bytes && pages.bytes / 2 <= bytes;
         // Of equals the last that came, which may still be in a cache.
         let (at, _) = waiting.iter().enumerate().rev().filter(fits).min_by_key(|(_, pages)| pages.bytes)?;
-        Some(waiting.remove(at))
+        let mut pages = waiting.remove(at);
+        drop(waiting);
+        // Where there is much, a tail that nobody needs costs less than mapping another block some day.
+        if left(account) / 64 < bytes as u64 {
+            pages.cut(bytes);
+        }
+        Some(pages)
+    }
+
+    /// Gives all but the first so many bytes back, a whole number of pages.
+    fn cut(&mut self, bytes: usize) {
+        let Some(held) = self.held.as_mut().filter(|_| bytes < self.bytes) else { return };
+        // SAFETY: the end of a mapping that is ours, to which nobody refers.
+        unsafe { libc::munmap(self.start.add(bytes).as_ptr().cast(), self.bytes - bytes) };
+        held.shrink(Bytes::from(self.bytes - bytes));
+        self.bytes = bytes;
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {

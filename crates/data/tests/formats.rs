@@ -310,6 +310,124 @@ fn examples_agree_with_a_general_decoder() {
     std::fs::remove_file(path).unwrap();
 }
 
+/// Two files of a format as one source, by list and by glob: rows in order, how many there are where files tell, and an error that names
+/// the second file and both facts when it is of another kind.
+#[track_caller]
+fn check_two(
+    ending: &str,
+    make: impl Fn(Files) -> Dataset,
+    rows: Option<u64>,
+    check: impl Fn(&[Element]),
+    fixture_name: &str,
+    error: &str,
+) {
+    let folder = temporary(&format!("two-{}", ending.replace('.', "-")));
+    std::fs::create_dir_all(&folder).unwrap();
+    let part = |i: usize| folder.join(format!("part-{i}.{ending}"));
+    let original = format!("{fixture_name}.{ending}");
+    let copy = |name: &str, i: usize| std::fs::copy(fixture(name), part(i)).unwrap();
+    copy(&original, 0);
+    copy(&original, 1);
+    for files in [Files::list([part(0), part(1)]), Files::glob(folder.join("part-*").to_str().unwrap()).unwrap()] {
+        let data = make(files);
+        assert_eq!(data.cardinality().unwrap().known(), rows, "{ending}");
+        let all = all(&data);
+        assert_eq!(all.len(), 2 * N);
+        check(&all[..N]);
+        check(&all[N..]);
+        check(&crate::all(&data.prefetch(AUTOTUNE))[N..]);
+    }
+    if !error.is_empty() {
+        let (bad, words) = error.split_once(' ').unwrap();
+        copy(bad, 1);
+        let found = message(&make(Files::list([part(0), part(1)])));
+        assert!(found.contains(&format!("part-1.{ending}: {words}")), "{found}");
+    }
+    assert!(message(&make(Files::list(Vec::<PathBuf>::new()))).contains("the list of files is empty"), "{ending}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn several_files_of_every_format_are_one_source() {
+    let all_rows = Some(2 * N as u64);
+    let names = |rows: &[Element]| assert!((0..N).all(|i| rows[i].row().string("line").unwrap() == name(i).as_bytes()));
+    let labels = |rows: &[Element]| assert!((0..N).all(|i| rows[i].get::<i64>("label").unwrap() == [label(i)]));
+    let x = |rows: &[Element]| check_x(rows, |v| v as f64);
+    let error = "i8.npy holds rows [] of I64, but the files before it [3] of F32";
+    check_two("npy", Dataset::from_npy, all_rows, x, "f4", error);
+    check_two("npz", Dataset::from_npz, all_rows, check_rows, "plain", "");
+    check_two("npz", Dataset::from_npz, all_rows, check_rows, "compressed", "");
+    let images = |rows: &[Element]| assert_eq!(rows[2].get::<u8>("image").unwrap()[0], 2 * 6 * 5);
+    let error = "labels.idx holds rows [] of I16, but the files before it [2, 3] of U8";
+    check_two("idx", |files| Dataset::from_idx([("image", files)]), all_rows, images, "images", error);
+    let csv = |files| Dataset::from_csv(files, Csv::default());
+    let error = "pandas.tsv has columns -2.5\t-3\trow é 0, but the files before it a, label, name";
+    check_two("csv", csv, None, labels, "pandas", error);
+    check_two("txt", Dataset::from_lines, None, names, "lines", "");
+    check_two("txt.gz", |files| Dataset::from_lines_with(files, Compression::Gzip), None, names, "lines", "");
+    let records =
+        |compression| move |files| Dataset::from_tfrecords(files, compression).parse_example("record", features());
+    check_two("tfrecord", records(Compression::None), None, check_examples, "example", "");
+    check_two("tfrecord.gzip", records(Compression::Gzip), None, check_examples, "example", "");
+    #[cfg(feature = "parquet")]
+    {
+        let error =
+            "pandas.parquet has columns {a: f64[], label: i64[], name: bytes[]}, but the files before it {label: i64[]";
+        check_two("parquet", |f| Dataset::from_parquet(f, None), all_rows, labels, "arrow_snappy", error);
+        let two = |files| Dataset::from_arrow(files, Some(&["name", "label"]));
+        check_two("arrow", two, all_rows, labels, "zstd", "");
+    }
+    // Of these two kinds there is only one fixture.
+    let (a, b) = (Dataset::range(0, 4, 1), Dataset::range(0, 4, 1).batch_exact(2));
+    let budget = Budget::unlimited();
+    let paths = |ending: &str| [temporary(&format!("a.{ending}")), temporary(&format!("b.{ending}"))];
+    let check = |paths: [PathBuf; 2], data: Dataset, words: &str| {
+        let error = message(&data);
+        assert!(error.contains(&format!("{}: {words}", paths[1].display())), "{error}");
+        paths.into_iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    };
+    let [first, second] = paths("npz");
+    a.write_npz(&first, &budget).unwrap();
+    b.write_npz(&second, &budget).unwrap();
+    let both = Dataset::from_npz(Files::list([&first, &second]));
+    check([first, second], both, "holds rows {value: i64[2]}, but the files before it {value: i64[]}");
+    #[cfg(feature = "parquet")]
+    {
+        let [first, second] = paths("arrow");
+        a.write_arrow(&first, &budget).unwrap();
+        b.write_arrow(&second, &budget).unwrap();
+        let both = Dataset::from_arrow(Files::list([&first, &second]), None);
+        check([first, second], both, "has columns {value: i64[2]}, but the files before it {value: i64[]}");
+    }
+}
+
+#[test]
+fn columns_of_csv_files_are_what_all_files_say() {
+    let folder = temporary("columns");
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |i: usize, text: &str| std::fs::write(folder.join(format!("{i}.csv")), text).unwrap();
+    write(0, "a,b,c\n1,2,x\n3,4,NA\n");
+    write(1, "a,b,c\n1.5,NA,y\n");
+    let files = || Files::glob(folder.join("*.csv").to_str().unwrap()).unwrap();
+    let data = Dataset::from_csv(files(), Csv::default().na("NA").missing("c", "none"));
+    assert_eq!(data.spec().unwrap().to_string(), "{a: f64[], b: f64[], c: bytes[]}");
+    let rows = all(&data);
+    let column = |name: &str| rows.iter().map(|r| r.get::<f64>(name).unwrap()[0]).collect::<Vec<_>>();
+    assert_eq!(column("a"), [1.0, 3.0, 1.5]);
+    assert!(column("b")[..2] == [2.0, 4.0] && column("b")[2].is_nan());
+    assert_eq!(rows.iter().map(|r| r.row().string("c").unwrap()).collect::<Vec<_>>(), [&b"x"[..], b"none", b"y"]);
+    // Without headers as many columns are expected.
+    let plain = |rows: usize| Csv::default().no_header().look_at(rows);
+    write(1, "1,2\n");
+    let error = message(&Dataset::from_csv(files(), plain(100)));
+    assert!(error.contains("1.csv: has columns 0, 1, but the files before it 0, 1, 2"), "{error}");
+    // A bad row of a later file is told in its place.
+    write(1, "a,b,c\n5,6,y\n7,8\n9,10,z\n");
+    let mut iter = Dataset::from_csv(files(), Csv::default()).ignore_errors().iter(&Budget::unlimited()).unwrap();
+    assert_eq!((iter.by_ref().count(), iter.report().errors_ignored), (4, 1));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 #[cfg(feature = "parquet")]
 mod columnar {
     use super::*;
@@ -367,6 +485,13 @@ mod columnar {
         for codec in ["uncompressed", "lz4", "zstd"] {
             let path = fixture(&format!("{codec}.arrow"));
             check(&all(&Dataset::from_arrow(&path, None)));
+            let whole = Dataset::from_arrow(&path, None);
+            assert_eq!(whole.cardinality().unwrap().known(), Some(N as u64));
+            for skip in 0..=N as u64 {
+                let rest = all(&whole.skip(skip));
+                let labels: Vec<i64> = rest.iter().map(|r| r.get::<i64>("label").unwrap()[0]).collect();
+                assert_eq!(labels, (skip as usize..N).map(label).collect::<Vec<_>>(), "{codec}");
+            }
             let two = Dataset::from_arrow(&path, Some(&["name", "label"]));
             let spec = two.spec().unwrap().to_string();
             assert_eq!(spec, "{name: bytes[], label: i64[]}");
@@ -409,6 +534,8 @@ fn image_folders_as_pillow_writes_them() {
         Images { channels: 1, ..Images::default() },
     );
     assert_eq!(all(&grey)[0].shape("image").unwrap().dims(), [4, 6, 1]);
+    let none = Dataset::from_images(Files::list(Vec::<PathBuf>::new()), Images::default());
+    assert!(message(&none).contains("the list of files is empty"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the kernel says: the pipeline inside its limit, measured in processes of their own, and killed and resumed.
 
 use plimsoll_budget::{Budget, Bytes, measure};
-use plimsoll_data::{AUTOTUNE, Dataset, Options, TfRecordWriter};
+use plimsoll_data::{AUTOTUNE, Component, Dataset, Kind, Options, TfRecordWriter};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -29,9 +29,11 @@ fn child() {
     match &child[..] {
         "twenty" => twenty(Path::new(arguments[0])),
         "growth" => growth(),
+        "requests" => requests(Path::new(arguments[0])),
         "go on" => go_on(&arguments),
         "bombs" => bombs(Path::new(arguments[0])),
         "read" => read_in_a_few_megabytes(Path::new(arguments[0])),
+        "describe" => describe(Path::new(arguments[0])),
         other => panic!("{other}"),
     }
 }
@@ -121,6 +123,52 @@ fn twenty_times_the_limit_shuffled_completely() {
     assert!(words[0] <= LIMIT as f64, "the process took {} bytes of {LIMIT}", words[0]);
     // 361 degrees of freedom: a table with fixed margins; p > 0.01 both ways is 300 .. 427.
     assert!((300.0..427.0).contains(&words[2]), "chi-square {}", words[2]);
+}
+
+/// How many reads the kernel did for this process so far, and of how many bytes.
+fn reads() -> (u64, u64) {
+    let io = std::fs::read_to_string("/proc/self/io").unwrap();
+    let line = |name: &str| io.lines().find_map(|l| l.strip_prefix(name)).unwrap().trim().parse().unwrap();
+    (line("syscr:"), line("rchar:"))
+}
+
+/// Strings of different lengths and rows of one size, each shuffled completely from a file.
+fn requests(path: &Path) {
+    const N: u64 = 50_000;
+    let strings = Dataset::range(0, N as i64, 1).map([Component::new("s", Kind::Bytes, &[])], |row, out| {
+        let n = row.get::<i64>("value")?[0];
+        out.string("s", &vec![n as u8; n as usize % 300])
+    });
+    let folder = path.parent().unwrap();
+    let rows = Dataset::from_npy(path);
+    for data in [strings.filter(|_| Ok(true)).shuffle_on_disk(folder, 3), rows.shuffle(None, 3)] {
+        let mut iter = data.prefetch(AUTOTUNE).iter(&Budget::new(Bytes::mib(8))).unwrap();
+        let before = reads();
+        let n = iter.by_ref().count() as u64;
+        let after = reads();
+        println!("result {n} {} {}", after.0 - before.0, after.1 - before.1);
+    }
+}
+
+#[test]
+fn a_shuffle_reads_neighbours_together_and_in_the_order_of_the_file() {
+    let file = Scratch::new("requests.npy");
+    write_rows(&file.0);
+    let output = command("requests", &[file.0.to_str().unwrap()]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let results: Vec<Vec<u64>> = text
+        .lines()
+        .filter_map(|line| {
+            line.split_once("result ").map(|(_, rest)| rest.split(' ').map(|w| w.parse().unwrap()).collect())
+        })
+        .collect();
+    println!("{results:?}");
+    let [strings, rows] = &results[..] else { panic!("{text}") };
+    // One request for each would be 50,000, and as many for their places; 14,247 were counted.
+    assert!(strings[0] == 50_000 && strings[1] < 25_000, "{strings:?}");
+    // The file is 40 times the limit: a block of rows that are made at a time has one in about 300 rows of the file, 120 KiB apart.
+    // So nearly every row that is not in a block in memory is a request, and no more than that.
+    assert!(rows[0] == ROWS as u64 && rows[1] < rows[0], "{rows:?}");
 }
 
 fn growth() {
@@ -491,6 +539,68 @@ fn scratch_memory_is_reserved_before_it_is_taken() {
         assert!(found.contains(error) && (found.is_empty() == error.is_empty()), "{name}: {found}");
         // Beside the budget come the pages of code that runs for the first time.
         assert!(grown <= SMALL.0 + (4 << 20), "{name}: the process grew by {grown} bytes with a budget of {SMALL}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Describes a file: how much the process grew, and what is known of its elements.
+fn describe(path: &Path) {
+    use plimsoll_data::Csv;
+    measure::reset_peak().unwrap();
+    let before = measure::usage().unwrap().peak.0;
+    let data = match path.extension().unwrap().to_str().unwrap() {
+        "csv" => Dataset::from_csv(path, Csv::default()),
+        #[cfg(feature = "parquet")]
+        "parquet" => Dataset::from_parquet(path, None),
+        #[cfg(feature = "parquet")]
+        "arrow" => Dataset::from_arrow(path, None),
+        other => panic!("{other}"),
+    };
+    let spec = data.spec().map_or_else(|error| error.to_string(), |spec| spec.to_string());
+    println!("result {} {spec}", measure::usage().unwrap().peak.0 - before);
+}
+
+/// What is found out before there is a budget takes a few megabytes, whatever is in the files.
+#[test]
+fn describing_takes_a_few_megabytes() {
+    let folder = std::env::temp_dir().join(format!("plimsoll-limits-{}-describe", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let zeros = |n: usize, tail: &[u8]| [&vec![0; n][..], tail].concat();
+    let large = 64u32 << 20;
+    let files: Vec<(&str, Vec<u8>, &str)> = vec![
+        (
+            "long-name.csv",
+            [&vec![b'x'; 64 << 20][..], b"\n1\n"].concat(),
+            "line 1: the row has more than 4194304 bytes",
+        ),
+        // Whoever reads the row is told, or passes over it.
+        ("long-row.csv", [b"a,b\n1,", &vec![b'7'; 64 << 20][..]].concat(), "{a: bytes[], b: bytes[]}"),
+        ("columns.csv", vec![b','; 64 << 20], "line 1: the row has more than 65536 fields, the most that are read"),
+        ("70000.csv", vec![b','; 70_000], "line 1: the row has more than 65536 fields, the most that are read"),
+        ("fine.csv", [b"a,b\n1,", &vec![b'x'; 1 << 20][..]].concat(), "{a: i64[], b: bytes[]}"),
+        #[cfg(feature = "parquet")]
+        (
+            "footer.parquet",
+            zeros(large as usize, &[&large.to_le_bytes()[..], b"PAR1"].concat()),
+            "a footer of 64 MiB; at most 16 MiB are read",
+        ),
+        #[cfg(feature = "parquet")]
+        (
+            "footer.arrow",
+            zeros(large as usize, &[&large.to_le_bytes()[..], b"ARROW1"].concat()),
+            "a footer of 64 MiB; at most 16 MiB are read",
+        ),
+    ];
+    for (name, bytes, expected) in files {
+        let path = folder.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let result = run("describe", &[path.to_str().unwrap()]);
+        let (grown, text) = result.split_once(' ').unwrap();
+        let grown: u64 = grown.parse().unwrap();
+        println!("{name}: the process grew by {:.1} MiB; {text}", grown as f64 / 1048576.0);
+        assert!(text.contains(expected), "{name}: {text}");
+        // Beside the 8 MiB come the pages of code that runs for the first time.
+        assert!(grown <= 10 << 20, "{name}: the process grew by {grown} bytes");
     }
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -83,6 +83,39 @@ fn stack(rows: &[Row]) -> Row {
     out
 }
 
+/// Every element with its values in the corner of the largest of them, `-7` and `<pad>` elsewhere; then stacked.
+fn pad_and_stack(rows: &[Row]) -> Row {
+    let mut rows = rows.to_vec();
+    for i in 0..rows[0].len() {
+        let rank = rows[0][i].shape.len();
+        let largest: Vec<usize> = (0..rank).map(|d| rows.iter().map(|r| r[i].shape[d]).max().unwrap()).collect();
+        for row in &mut rows {
+            let cell = &mut row[i];
+            let n: usize = largest.iter().product();
+            // Where the value at each place of the large array is in the small one.
+            let at = |mut place: usize| {
+                let (mut from, mut step) = (0, 1);
+                for (size, small) in largest.iter().zip(&cell.shape).rev() {
+                    if place % size >= *small {
+                        return None;
+                    }
+                    from += place % size * step;
+                    (step, place) = (step * small, place / size);
+                }
+                Some(from)
+            };
+            cell.values = match &cell.values {
+                Values::Numbers(v) => Values::Numbers((0..n).map(|p| at(p).map_or(-7, |from| v[from])).collect()),
+                Values::Strings(v) => {
+                    Values::Strings((0..n).map(|p| at(p).map_or(b"<pad>".to_vec(), |from| v[from].clone())).collect())
+                }
+            };
+            cell.shape = largest.clone();
+        }
+    }
+    stack(&rows)
+}
+
 fn unstack(row: &Row) -> Vec<Row> {
     let n = row[0].shape[0];
     let part = |cell: &Cell, i: usize| {
@@ -107,6 +140,10 @@ struct Pair {
     text: String,
 }
 
+/// A tuple of a tensor and a map of maps, flattened as everywhere.
+const X: &str = "0/x";
+const NAME: &str = "1/meta/name";
+
 fn source(random: &mut Random) -> Pair {
     let n = [0, 1, 2, 7, 30, 100][random.below(6) as usize] as usize;
     let values: Vec<i64> = (0..n as i64 * 2).map(|i| i * 7 % 31).collect();
@@ -114,14 +151,14 @@ fn source(random: &mut Random) -> Pair {
     let names: Vec<String> = (0..n).map(|i| format!("row {i}")).collect();
     let numbers = Dataset::from_arrays([("x", x)]);
     let strings = Dataset::from_strings("name", names.clone());
-    let data = Dataset::zip_named(&[("a", &numbers), ("b", &strings)]).rename(&[("a/x", "x"), ("b/name", "name")]);
+    let data = Dataset::zip_named(&[("a", &numbers), ("b", &strings)]).rename(&[("a/x", X), ("b/name", NAME)]);
     let model = move |_| {
         let cell = |name: &str, shape: &[usize], values| Cell { name: name.into(), shape: shape.to_vec(), values };
         (0..n)
             .map(|i| {
                 vec![
-                    cell("x", &[2], Values::Numbers(values[i * 2..i * 2 + 2].to_vec())),
-                    cell("name", &[], Values::Strings(vec![names[i].clone().into_bytes()])),
+                    cell(X, &[2], Values::Numbers(values[i * 2..i * 2 + 2].to_vec())),
+                    cell(NAME, &[], Values::Strings(vec![names[i].clone().into_bytes()])),
                 ]
             })
             .collect()
@@ -138,18 +175,24 @@ fn first_number(row: &Row) -> i64 {
         .unwrap_or(0)
 }
 
+/// Where caches on disk are.
+fn folder() -> std::path::PathBuf {
+    std::env::temp_dir().join(format!("plimsoll-model-{}", std::process::id()))
+}
+
 /// Adds one random stage.
 fn extend(pair: Pair, random: &mut Random) -> Pair {
     let Pair { data, model, text } = pair;
     let rank = data.spec().unwrap().components()[0].dims.as_ref().map_or(0, Vec::len);
     let small = random.below(5) + 1;
     let seed = random.below(1000);
-    let (data, next, what): (Dataset, Model, String) = match random.below(20) {
+    let text_digest = text.bytes().fold(seed, |digest, byte| mix(digest ^ byte as u64));
+    let (data, next, what): (Dataset, Model, String) = match random.below(27) {
         0 => (
-            data.map_in_place("x", |x: &mut [i64]| x.iter_mut().for_each(|v| *v = *v * 3 + 1)),
+            data.map_in_place(X, |x: &mut [i64]| x.iter_mut().for_each(|v| *v = *v * 3 + 1)),
             Box::new(move |e| {
                 let mut rows = model(e);
-                for cell in rows.iter_mut().flatten().filter(|c| c.name == "x") {
+                for cell in rows.iter_mut().flatten().filter(|c| c.name == X) {
                     let Values::Numbers(v) = &mut cell.values else { panic!() };
                     v.iter_mut().for_each(|v| *v = *v * 3 + 1);
                 }
@@ -160,10 +203,10 @@ fn extend(pair: Pair, random: &mut Random) -> Pair {
         1 => {
             let components = data.spec().unwrap().components().to_vec();
             let data = data.map(components, |row, out| {
-                out.copy("x", row, "x")?;
-                let strings: Vec<Vec<u8>> = row.strings("name")?.map(|s| [s, b"!"].concat()).collect();
+                out.copy(X, row, X)?;
+                let strings: Vec<Vec<u8>> = row.strings(NAME)?.map(|s| [s, b"!"].concat()).collect();
                 let strings: Vec<&[u8]> = strings.iter().map(|s| &s[..]).collect();
-                out.strings("name", row.shape("name")?.dims(), &strings)
+                out.strings(NAME, row.shape(NAME)?.dims(), &strings)
             });
             let data = if random.below(2) == 0 { data.parallel(Calls::Fixed(small as usize)) } else { data };
             (
@@ -181,7 +224,7 @@ fn extend(pair: Pair, random: &mut Random) -> Pair {
             )
         }
         2 => (
-            data.filter(|row| Ok(row.get::<i64>("x")?.first().copied().unwrap_or(0) % 3 != 0)),
+            data.filter(|row| Ok(row.get::<i64>(X)?.first().copied().unwrap_or(0) % 3 != 0)),
             Box::new(move |e| model(e).into_iter().filter(|r| first_number(r) % 3 != 0).collect()),
             "filter".into(),
         ),
@@ -267,13 +310,13 @@ fn extend(pair: Pair, random: &mut Random) -> Pair {
             )
         }
         17 => {
-            let again = data.map_in_place("x", |x: &mut [i64]| x.reverse());
+            let again = data.map_in_place(X, |x: &mut [i64]| x.reverse());
             (
                 data.concatenate(&again),
                 Box::new(move |e| {
                     let first = model(e);
                     let mut second = first.clone();
-                    for cell in second.iter_mut().flatten().filter(|c| c.name == "x") {
+                    for cell in second.iter_mut().flatten().filter(|c| c.name == X) {
                         let Values::Numbers(v) = &mut cell.values else { panic!() };
                         v.reverse();
                     }
@@ -337,6 +380,101 @@ fn extend(pair: Pair, random: &mut Random) -> Pair {
                 format!("interleave {cycle} by {block}"),
             )
         }
+        20 if rank >= 2 => {
+            let drop = random.below(2) == 0;
+            (
+                data.rebatch(small as usize, drop),
+                Box::new(move |e| {
+                    let rows: Vec<Row> = model(e).iter().flat_map(unstack).collect();
+                    let chunks = rows.chunks(small as usize).filter(|c| c.len() == small as usize || !drop);
+                    chunks.map(stack).collect()
+                }),
+                format!("rebatch {small} drop {drop}"),
+            )
+        }
+        21 => {
+            let start = seed as i64;
+            let components = data.spec().unwrap().components().to_vec();
+            let numbered = data.enumerate("n", start).map(components, |row, out| {
+                let n = row.get::<i64>("n")?[0];
+                let x: Vec<i64> = row.get::<i64>(X)?.iter().map(|v| v + n).collect();
+                out.set(X, row.shape(X)?.dims(), &x)?;
+                out.copy(NAME, row, NAME)
+            });
+            (
+                numbered,
+                Box::new(move |e| {
+                    let mut rows = model(e);
+                    for (n, row) in rows.iter_mut().enumerate() {
+                        let Values::Numbers(v) = &mut row[0].values else { panic!() };
+                        v.iter_mut().for_each(|v| *v += start + n as i64);
+                    }
+                    rows
+                }),
+                format!("enumerate from {start}"),
+            )
+        }
+        22 => {
+            let later = data.skip(small);
+            let both = Dataset::zip(&[data, later]);
+            (
+                both.rename(&[(&format!("0/{X}"), X), (&format!("1/{NAME}"), NAME)]),
+                Box::new(move |e| {
+                    let rows = model(e);
+                    let later = rows.iter().skip(small as usize);
+                    rows.iter().zip(later).map(|(a, b)| vec![a[0].clone(), b[1].clone()]).collect()
+                }),
+                format!("zip with itself {small} later"),
+            )
+        }
+        23 if rank < 4 => {
+            let drop = random.below(2) == 0;
+            let padding = Padding::default().value(X, -7.0).string(NAME, b"<pad>");
+            (
+                data.padded_batch(small as usize, if drop { padding.drop_remainder() } else { padding }),
+                Box::new(move |e| {
+                    let rows = model(e);
+                    rows.chunks(small as usize)
+                        .filter(|c| c.len() == small as usize || !drop)
+                        .map(pad_and_stack)
+                        .collect()
+                }),
+                format!("padded batch {small} drop {drop}"),
+            )
+        }
+        24 => {
+            let components = data.spec().unwrap().components().to_vec();
+            let whole = data.clone();
+            let data = Dataset::range(0, small as i64, 1)
+                .flat_map(components, move |row| Ok(whole.shard(small, row.get::<i64>("value")?[0] as u64)));
+            (
+                data,
+                Box::new(move |e| {
+                    let rows = model(e);
+                    (0..small as usize).flat_map(|i| rows.iter().skip(i).step_by(small as usize).cloned()).collect()
+                }),
+                format!("flat map of {small}"),
+            )
+        }
+        25 => {
+            let components = data.spec().unwrap().components().to_vec();
+            let refused = data.map(components, |row, out| {
+                if row.get::<i64>(X)?.first().copied().unwrap_or(0) % 5 == 1 {
+                    return Err(plimsoll_data::Error::element("is refused"));
+                }
+                out.copy(X, row, X)?;
+                out.copy(NAME, row, NAME)
+            });
+            (
+                refused.ignore_errors(),
+                Box::new(move |e| model(e).into_iter().filter(|r| first_number(r) % 5 != 1).collect()),
+                "ignore errors".into(),
+            )
+        }
+        26 => {
+            let path = folder().join(format!("{text_digest:x}"));
+            (data.cache_on_disk(path), Box::new(move |_| model(0)), "cache on disk".into())
+        }
         _ => (data, model, "nothing".into()),
     };
     Pair { data, model: next, text: format!("{text} | {what}") }
@@ -350,6 +488,8 @@ fn rows(data: &Dataset, options: &Options) -> Vec<Row> {
 fn random_chains_give_what_the_model_gives() {
     let (mut n_checked, mut n_stated) = (0, 0);
     for case in 0..1500u64 {
+        let _ = std::fs::remove_dir_all(folder());
+        std::fs::create_dir_all(folder()).unwrap();
         let mut random = Random(case * 7919 + 1);
         let mut pair = source(&mut random);
         for _ in 0..random.below(6) + 1 {
@@ -408,6 +548,7 @@ fn random_chains_give_what_the_model_gives() {
         assert_eq!(budget.held(), Bytes::ZERO, "case {case}");
     }
     assert!(n_checked > 1200 && n_stated > 600, "{n_checked}, {n_stated}");
+    std::fs::remove_dir_all(folder()).unwrap();
 }
 
 #[test]

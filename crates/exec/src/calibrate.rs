@@ -33,12 +33,15 @@ const LONG: f64 = 0.06;
 /// How often what is new is timed, if there is time: other work on the machine makes a run longer, never shorter.
 const PASSES: usize = 3;
 
+/// What an earlier process has timed may have become slower by this part since.
+const AGE: f64 = 0.02;
+
 /// Times the ops of these graphs that the model does not know yet, the weightiest first, and adds them to it. Takes at most
 /// `time` and `room` bytes. Gives back whether anything was added.
 pub fn calibrate(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: Bytes, time: Duration) -> bool {
     let begin = Instant::now();
-    let mut kinds = by_weight(model, graphs);
-    kinds.retain(|kind| !is_known(model, kind.name(), &kind.work) && kind.need(pool.threads()).bytes() <= room.0);
+    let mut kinds = within(by_weight(model, graphs), pool, room);
+    kinds.retain(|kind| !is_known(model, kind.name(), &kind.work));
     let Some(mut bench) = Bench::new(&kinds, pool, room) else { return false };
     let mut timed: Vec<(f64, u32)> = vec![(f64::INFINITY, 0); kinds.len()];
     for pass in 0..PASSES {
@@ -52,18 +55,63 @@ pub fn calibrate(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: By
             }
             let Some(seconds) = bench.time(kind) else { continue };
             (*best, *runs) = (best.min(seconds), *runs + counts);
-            let sample = Sample { work: kind.work.clone(), seconds: *best, runs: *runs };
-            let samples = Arc::make_mut(&mut model.samples).entry(kind.name().to_owned()).or_default();
-            match samples.iter_mut().find(|s| s.work == kind.work) {
-                Some(known) => *known = sample,
-                None => {
-                    samples.drain(..(samples.len() + 1).saturating_sub(PER_OP));
-                    samples.push(sample);
-                }
-            }
+            keep(model, kind, *best, *runs);
         }
     }
     timed.iter().any(|(best, _)| best.is_finite())
+}
+
+/// Times ops again that the model knows, those first that weigh most and were timed least: a figure from a busy hour does not stay, nor does
+/// one from before the machine became slower. Takes at most `time` and `room` bytes. Gives back whether anything was timed.
+pub fn refresh(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: Bytes, time: Duration) -> bool {
+    let begin = Instant::now();
+    let runs = |model: &CostModel, kind: &Kind<'_>| known(model, kind.name(), &kind.work).map_or(0, |s| s.runs);
+    let mut kinds = within(by_weight(model, graphs), pool, room);
+    kinds.retain(|kind| runs(model, kind) > 0);
+    kinds.sort_by(|a, b| {
+        let weight = |kind: &Kind<'_>| kind.seconds / runs(model, kind) as f64;
+        weight(b).total_cmp(&weight(a))
+    });
+    let Some(mut bench) = Bench::new(&kinds, pool, room) else { return false };
+    // A busy machine has nothing to tell.
+    if !gather(pool) {
+        return false;
+    }
+    let mut any = false;
+    for kind in &kinds {
+        let left = time.saturating_sub(begin.elapsed()).as_secs_f64();
+        let Some(old) = known(model, kind.name(), &kind.work).cloned().filter(|old| old.seconds < left) else {
+            continue;
+        };
+        let Some(seconds) = bench.time(kind) else { continue };
+        keep(model, kind, seconds.min(old.seconds * (1.0 + AGE)), old.runs.saturating_add(1));
+        any = true;
+    }
+    any
+}
+
+/// Those that can be timed within some room.
+fn within<'g>(mut kinds: Vec<Kind<'g>>, pool: &Pool, room: Bytes) -> Vec<Kind<'g>> {
+    kinds.retain(|kind| kind.need(pool.threads()).bytes() <= room.0);
+    kinds
+}
+
+/// What is known of just such a run.
+fn known<'m>(model: &'m CostModel, name: &str, work: &Work) -> Option<&'m Sample> {
+    model.samples.get(name)?.iter().find(|s| s.work == *work)
+}
+
+/// Notes how long a run took.
+fn keep(model: &mut CostModel, kind: &Kind<'_>, seconds: f64, runs: u32) {
+    let sample = Sample { work: kind.work.clone(), seconds, runs };
+    let samples = Arc::make_mut(&mut model.samples).entry(kind.name().to_owned()).or_default();
+    match samples.iter_mut().find(|s| s.work == kind.work) {
+        Some(known) => *known = sample,
+        None => {
+            samples.drain(..(samples.len() + 1).saturating_sub(PER_OP));
+            samples.push(sample);
+        }
+    }
 }
 
 /// Waits until the threads of a pool run side by side, but not for long: new ones begin where the thread was that started them, and on a busy
@@ -400,6 +448,23 @@ mod tests {
         let mut model = CostModel::default();
         assert!(calibrate(&mut model, &[&g], &Pool::new(1), Bytes::mib(3) + Bytes::kib(64), Duration::from_secs(5)));
         assert_eq!(model.samples.len(), 3, "{:?}", model.samples.keys());
+    }
+
+    #[test]
+    fn figures_of_a_busy_hour_do_not_stay() {
+        let (graph, pool) = (chain(), Pool::new(1));
+        let mut model = CostModel::default();
+        let calm = Duration::from_secs(5);
+        assert!(calibrate(&mut model, &[&graph], &pool, Bytes::mib(64), calm));
+        let true_seconds = model.samples["matmul"][0].seconds;
+        let samples = Arc::make_mut(&mut model.samples);
+        samples.get_mut("matmul").unwrap()[0].seconds *= 100.0;
+        samples.get_mut("fused").unwrap()[0].seconds *= 1e-6;
+        let (low, runs) = (samples["fused"][0].seconds, samples["fused"][0].runs);
+        assert!(refresh(&mut model, &[&graph], &pool, Bytes::mib(64), calm));
+        assert!(model.samples["matmul"][0].seconds < 20.0 * true_seconds);
+        // What cannot be as fast any more is believed little by little: a process may have other work beside it.
+        assert_eq!((model.samples["fused"][0].seconds, model.samples["fused"][0].runs), (low * (1.0 + AGE), runs + 1));
     }
 
     #[test]

@@ -70,7 +70,8 @@ fn add_to(graph: &mut Graph, sum: &mut Option<Value>, term: Value) -> Result<(),
     Ok(())
 }
 
-/// For each value, whether a floating-point path leads to it from one of `wrt`.
+/// For each value, whether a floating-point path leads to it from one of `wrt`. What a state becomes is read from the state: no path leads
+/// through the change.
 fn depends_on(graph: &Graph, wrt: &[Value]) -> Vec<bool> {
     let mut depends = vec![false; graph.values().len()];
     for value in wrt {
@@ -78,8 +79,9 @@ fn depends_on(graph: &Graph, wrt: &[Value]) -> Vec<bool> {
     }
     for (_, node) in graph.nodes() {
         if node.inputs.iter().any(|v| depends[v.0 as usize]) {
-            for &output in &node.outputs {
-                depends[output.0 as usize] |= graph.dtype(output).is_float();
+            for (i, &output) in node.outputs.iter().enumerate() {
+                let is_state = node.op.mutates().iter().any(|(_, changed)| *changed == i);
+                depends[output.0 as usize] |= graph.dtype(output).is_float() && !is_state;
             }
         }
     }

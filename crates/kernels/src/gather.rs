@@ -6,7 +6,6 @@
 
 use crate::axis::Axis;
 use crate::gemm::Into;
-use crate::math::Float;
 use crate::pool::{Pool, SharedSlice};
 use crate::simd;
 use std::error::Error;
@@ -149,6 +148,30 @@ where
     Ok(())
 }
 
+/// What is added up at places.
+pub trait Addable: Copy + Send + Sync + 'static {
+    /// 0.
+    const ZERO: Self;
+    /// The sum; whole numbers wrap around.
+    fn plus(self, other: Self) -> Self;
+}
+
+macro_rules! addable {
+    ($($T:ty: $zero:expr, $plus:expr);*) => {$(
+        impl Addable for $T {
+            const ZERO: $T = $zero;
+
+            #[inline(always)]
+            fn plus(self, other: $T) -> $T {
+                let plus: fn($T, $T) -> $T = $plus;
+                plus(self, other)
+            }
+        }
+    )*};
+}
+
+addable!(f32: 0.0, |a, b| a + b; f64: 0.0, |a, b| a + b; i32: 0, i32::wrapping_add; i64: 0, i64::wrapping_add);
+
 /// The gradient of [`gather`]: `out[o, indices[j], i] += updates[o, j, i]`, in the order of j.
 ///
 /// With [`Into::Overwrite`] the output starts from zero. Adding up a batch in slices with [`Into::Add`]
@@ -159,7 +182,7 @@ where
 ///
 /// # Panics
 /// When the lengths disagree.
-pub fn scatter_add<T: Float, I: Index>(
+pub fn scatter_add<T: Addable, I: Index>(
     pool: &Pool,
     axis: Axis,
     indices: &[I],
@@ -272,7 +295,7 @@ where
 ///
 /// # Panics
 /// When the lengths disagree.
-pub fn scatter_add_along_axis<T: Float, I: Index>(
+pub fn scatter_add_along_axis<T: Addable, I: Index>(
     pool: &Pool,
     axis: Axis,
     indices: &[I],
@@ -297,7 +320,8 @@ pub fn scatter_add_along_axis<T: Float, I: Index>(
                 out.fill(T::ZERO);
             }
             for (place, (&update, index)) in updates.iter().zip(indices).enumerate() {
-                out[index.position() * inner + place % inner] += update;
+                let sum = &mut out[index.position() * inner + place % inner];
+                *sum = sum.plus(update);
             }
         }
     });
@@ -311,7 +335,7 @@ fn picks(axis: Axis, indices: usize) -> usize {
     n
 }
 
-fn zero<T: Float>(pool: &Pool, out: &mut [T]) {
+fn zero<T: Addable>(pool: &Pool, out: &mut [T]) {
     let len = out.len();
     let out = SharedSlice::new(out);
     pool.run_sized(len.div_ceil(4 * TASK), len / 4, &|task, _| {
@@ -322,17 +346,17 @@ fn zero<T: Float>(pool: &Pool, out: &mut [T]) {
 }
 
 simd! {
-    fn add[T: Float](row: &mut [T], update: &[T]) {
+    fn add[T: Addable](row: &mut [T], update: &[T]) {
         for (row, &update) in row.iter_mut().zip(update) {
-            *row += update;
+            *row = row.plus(update);
         }
     }
 
-    fn add_rows[T: Float, I: Index](indices: &[I], updates: &[T], inner: usize, out: &mut [T]) {
+    fn add_rows[T: Addable, I: Index](indices: &[I], updates: &[T], inner: usize, out: &mut [T]) {
         for (i, update) in indices.iter().zip(updates.chunks_exact(inner)) {
             let row = &mut out[i.position() * inner..(i.position() + 1) * inner];
             for (row, &update) in row.iter_mut().zip(update) {
-                *row += update;
+                *row = row.plus(update);
             }
         }
     }

@@ -37,11 +37,12 @@ const CHEAP: f64 = 0.02;
 
 /// Rungs of the ladder are no further apart than this part of what the steps take without a limit, and than this part of what is
 /// above the floor.
-const RUNGS: u64 = 40;
+const RUNGS: u64 = 160;
 const NEAR_FLOOR: u64 = 8;
 
-/// How many rungs are looked at for a room.
+/// How many rungs are looked at for a room: the nearest, and then those of which others in the neighbourhood look at the same.
 const NEAREST: usize = 3;
+const SHARED: usize = 4;
 
 /// For a smaller part of the time nothing cheaper is looked for.
 const NEGLIGIBLE: f64 = 1e-3;
@@ -174,7 +175,9 @@ impl<'a> Chooser<'a> {
         }
         let mut best: Option<Choice> = None;
         let floor = self.floor()?;
-        for rung in rungs(self.unlimited_bytes()?, floor).skip_while(|rung| *rung > room).take(NEAREST) {
+        let mut below = rungs(self.unlimited_bytes()?, floor).enumerate().skip_while(|(_, rung)| *rung > room);
+        let nearest = below.next().into_iter().chain(below.filter(|(i, _)| i % SHARED == 0)).take(NEAREST);
+        for (_, rung) in nearest {
             let beat = best.as_ref().map_or(known, |b| b.seconds().min(known));
             if best.is_some() && beat <= self.least_seconds() * (1.0 + NEGLIGIBLE) {
                 break;
@@ -316,8 +319,8 @@ impl<'a> Chooser<'a> {
                 let Some(found) = self.step(i, &self.plain).some_within(&layout, limit)? else { return Ok(None) };
                 all.push(found);
             }
-            let arena = all.iter().map(|f| f.size.arena).max().unwrap_or(0);
-            let nodes: u64 = all.iter().map(|f| f.size.nodes).sum();
+            let arena = all.iter().map(|f| f.size().arena).max().unwrap_or(0);
+            let nodes: u64 = all.iter().map(|f| f.size().nodes).sum();
             match (layout.bytes() + arena + self.options.node_bytes * nodes).checked_sub(room) {
                 None | Some(0) => return Ok(Some(all)),
                 Some(over) => less += over + 4 * GRAIN,

@@ -195,8 +195,9 @@ fn what_cannot_be_fed() {
         check_refused(&data, Fit::epochs(1), "map, element 40: a bad sample");
     }
     let mut trainer = trainer();
-    trainer.fit(&bad.ignore_errors().batch(8), Fit::epochs(1)).unwrap();
-    assert_eq!(trainer.steps_done(), 19);
+    let history = trainer.fit(&bad.ignore_errors().batch(8), Fit::epochs(1)).unwrap();
+    assert_eq!((trainer.steps_done(), history.input.errors_ignored), (19, 1));
+    assert!(history.input.to_string().ends_with("1 bad elements were left out"), "{}", history.input);
     let endless = rows.batch(8).repeat(None);
     assert!(matches!(trainer.evaluate(&endless, None), Err(Error::Config { .. })));
     assert!(matches!(trainer.predict(&endless, None), Err(Error::Config { .. })));

@@ -48,12 +48,38 @@ pub fn extract(
     from: usize,
     in_place: bool,
 ) -> Result<Extract, GraphError> {
+    cut(record, &record.inputs, wanted, known, from, in_place)
+}
+
+/// The graph that computes a value from what is known; `None` when it depends on an input or a variable.
+///
+/// # Errors
+/// As [`extract`].
+pub fn extract_constant(record: &Record, wanted: Value) -> Result<Option<Extract>, GraphError> {
+    let (graph, known) = (&record.graph, record.known());
+    let needed = needed(graph, &[wanted], &known, graph.nodes().len());
+    let is_known = |v: &Value| known.contains_key(v) || graph.producer(*v).is_some();
+    let pure = graph.nodes().filter(|(id, _)| needed[id.0 as usize]).all(|(_, node)| node.inputs.iter().all(is_known));
+    if !pure || !is_known(&wanted) {
+        return Ok(None);
+    }
+    cut(record, &[], &[wanted], &known, graph.nodes().len(), true).map(Some)
+}
+
+fn cut(
+    record: &Record,
+    inputs: &[Value],
+    wanted: &[Value],
+    known: &HashMap<Value, Arc<Buffer>>,
+    from: usize,
+    in_place: bool,
+) -> Result<Extract, GraphError> {
     let source = &record.graph;
     let needed = needed(source, wanted, known, from);
     let mut out = Extract { graph: Graph::new(), bound: Vec::new(), variables: Vec::new(), key: 0 };
     let mut key = Digest(Xxh3::new());
     let mut map: Vec<Option<Value>> = vec![None; source.values().len()];
-    for (i, &input) in record.inputs.iter().enumerate() {
+    for (i, &input) in inputs.iter().enumerate() {
         let value = out.graph.input(&format!("i{i}"), *source.ty(input));
         key.add(&format_args!("input {}", source.ty(input)));
         map[input.0 as usize] = Some(value);

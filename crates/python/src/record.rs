@@ -42,6 +42,11 @@ impl Handle {
         self.lock().known.clone()
     }
 
+    /// It is known.
+    pub fn know(&self, buffer: &Arc<Buffer>) {
+        self.lock().known = Some(buffer.clone());
+    }
+
     /// Why it will never be known.
     pub fn failure(&self) -> Option<Arc<str>> {
         self.lock().failed.clone()
@@ -210,9 +215,7 @@ impl Record {
 
     /// Values became known.
     pub fn know(&mut self, handles: &[Arc<Handle>], buffer: &Arc<Buffer>) {
-        for handle in handles {
-            handle.lock().known = Some(buffer.clone());
-        }
+        handles.iter().for_each(|handle| handle.know(buffer));
     }
 
     /// The record goes on after all of it ran, since gradients of it may be asked for: variables that changed are read anew, and

@@ -2,7 +2,7 @@
 
 use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::extract::{Extract, extract};
+use crate::extract::{Extract, extract, extract_constant};
 use crate::record::{Handle, Record};
 use crate::variable::{self, Cell};
 use plimsoll::session::{Session, Terms};
@@ -68,6 +68,22 @@ pub fn with_room<T>(make: impl Fn() -> Result<T, ArenaError>) -> Result<T, Error
         }
         made => Ok(made?),
     }
+}
+
+/// A value of a trace that is open in this thread, where it depends on nothing but what is known: sizes above all, which a trace has as
+/// constants and computes with.
+///
+/// # Errors
+/// When it cannot be planned or run.
+pub fn constant(py: Python<'_>, handle: &Handle) -> Result<Option<Arc<Buffer>>, Error> {
+    let cut = TRACES.with_borrow(|traces| {
+        let place = traces.iter().find_map(|record| Some((record, handle.place(record.id())?)));
+        place.map_or(Ok(None), |(record, value)| extract_constant(record, value))
+    })?;
+    let Some(cut) = cut else { return Ok(None) };
+    let results = py.detach(|| runtime_detached().run(&cut, &[]))?;
+    handle.know(&results[0]);
+    Ok(results.into_iter().next())
 }
 
 impl Runtime {

@@ -5,6 +5,7 @@ use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::operand::{Operand, apply1, flush, on_record};
 use crate::record::Handle;
+use crate::run;
 use crate::variable::Cell;
 use plimsoll_kernels::pointwise::{Binary, Unary};
 use plimsoll_tensor::{DType, F8E4M3, F8E5M2, bf16, f16};
@@ -49,7 +50,11 @@ pub fn look(py: Python<'_>, handle: &Handle) -> PyResult<Arc<Buffer>> {
         return Err(PyRuntimeError::new_err(format!("this tensor could not be computed: {why}")));
     }
     flush(py)?;
-    handle.buffer().ok_or_else(|| {
+    let known = match handle.buffer() {
+        Some(buffer) => Some(buffer),
+        None => run::constant(py, handle)?,
+    };
+    known.ok_or_else(|| {
         let text = "the value of this tensor is only known when the traced function runs: it cannot be looked at while the function is traced";
         Error::Untraceable(text.into()).into()
     })

@@ -80,6 +80,11 @@ class PlimsollTrainer(base_trainer.Trainer):
         rows = next(leaf for leaf in tree.flatten(x) if leaf is not None).shape[0]
         self._loss_tracker.update_state(loss_module.unscale_loss_for_distribution(loss), sample_weight=rows)
 
+    def _build(self, step, **data):
+        """Makes the variables that the step needs. One that was overridden makes them when it is traced: what it calls, nobody else knows."""
+        if getattr(type(self), step.__name__) is getattr(PlimsollTrainer, step.__name__):
+            self._symbolic_build(**data)
+
     # Functions of batches
 
     def _step_function(self, step, name):
@@ -176,7 +181,7 @@ class PlimsollTrainer(base_trainer.Trainer):
             class_weight=class_weight,
             steps_per_execution=self.steps_per_execution,
         )
-        self._symbolic_build(iterator=epoch_iterator)
+        self._build(self.train_step, iterator=epoch_iterator)
         epoch_iterator.reset()
 
         callbacks = self._callback_list(callbacks, verbose, epochs, epoch_iterator, add_history=True)
@@ -258,7 +263,7 @@ class PlimsollTrainer(base_trainer.Trainer):
                 shuffle=False,
                 steps_per_execution=self.steps_per_execution,
             )
-        self._symbolic_build(iterator=epoch_iterator)
+        self._build(self.test_step, iterator=epoch_iterator)
         epoch_iterator.reset()
 
         callbacks = self._callback_list(callbacks, verbose, 1, epoch_iterator)
@@ -388,7 +393,7 @@ class PlimsollTrainer(base_trainer.Trainer):
                 )
             sample_weight = data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
         batch = _as_arrays((x, y, sample_weight))
-        self._symbolic_build(data_batch=batch)
+        self._build(self.train_step, data_batch=batch)
         self.make_train_function()
         self.reset_metrics()
         logs = pythonify_logs(self.train_function([batch]))
@@ -397,7 +402,7 @@ class PlimsollTrainer(base_trainer.Trainer):
     def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
         self._assert_compile_called("test_on_batch")
         batch = _as_arrays((x, y, sample_weight))
-        self._symbolic_build(data_batch=batch)
+        self._build(self.test_step, data_batch=batch)
         self.make_test_function()
         self.reset_metrics()
         logs = pythonify_logs(self.test_function([batch]))
@@ -424,7 +429,7 @@ class PlimsollTrainer(base_trainer.Trainer):
         rows = lambda v: np.zeros((batch_size, *v.shape[1:]), v.dtype)
         data = data_adapter_utils.pack_x_y_sample_weight(x, y, sample_weight)
         batch = tree.map_structure(rows, _as_arrays(data), none_is_leaf=False)
-        self._symbolic_build(data_batch=batch)
+        self._build(self.train_step, data_batch=batch)
         function = self.make_train_function().one_step
         if not isinstance(function, record.Function):
             raise ValueError("with `run_eagerly=True` a step runs operation by operation and has no plan")

@@ -3,6 +3,7 @@
 use crate::builder::Builder;
 use crate::dataset::Node;
 use crate::flow::{Lookup, Open, Stage};
+use crate::least::string_bytes;
 use crate::{Cardinality, Component, Dataset, Error, Kind, Spec};
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
 use std::sync::Arc;
@@ -129,7 +130,7 @@ impl Array {
 
     /// The bytes of the largest row.
     fn largest(&self) -> u64 {
-        let row = |ty: &TensorType| ty.bytes() / ty.dims()[0].max(1);
+        let row = |ty: &TensorType| (ty.bytes() / ty.dims()[0].max(1)).next_multiple_of(8);
         let longest = match self {
             Array::Numbers(tensor) => row(tensor.ty()),
             Array::Shared(ty, _) => row(ty),
@@ -137,11 +138,6 @@ impl Array {
         };
         longest as u64
     }
-}
-
-/// What a string of so many bytes takes in a column: itself in whole words, and where it ends.
-pub(super) fn string_bytes(len: usize) -> usize {
-    len.next_multiple_of(8) + 8
 }
 
 struct Arrays {
@@ -180,10 +176,6 @@ impl Node for Arrays {
 
     fn stage(&self, _open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
         unreachable!("arrays are read by number")
-    }
-
-    fn through_bytes(&self, _rows: usize) -> Option<u64> {
-        Some(0)
     }
 }
 
@@ -284,10 +276,6 @@ impl Node for Range {
 
     fn stage(&self, _open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
         unreachable!("ranges are read by number")
-    }
-
-    fn through_bytes(&self, _rows: usize) -> Option<u64> {
-        Some(0)
     }
 }
 

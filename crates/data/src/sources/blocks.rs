@@ -1,7 +1,8 @@
 //! Blocks of a file that stay in memory while nobody else needs it.
 //!
-//! Rows in random order are one request each, and a request costs more than the row. So a block is read whole when one of its
-//! rows is wanted for the first time, as long as the budget has room for it, and its rows are copied from memory from then on. The
+//! Rows in random order are one request each, and a request costs more than the row. So blocks are read whole when some of their
+//! rows are wanted, as long as the budget has room for them, and their rows are copied from memory from then on. Not all at once: the
+//! first rows of a shuffle lie in as many blocks, and nobody should wait for these. The
 //! blocks are lent to the budget: whoever needs the room gets it, and what was asked back once is not taken
 //! again, so that blocks do not come and go. Rows whose blocks are not here are read as if there were none.
 
@@ -77,17 +78,26 @@ impl Blocks {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the blocks of these rows of `size` bytes that are not here, as far as there is room; `read` fills
-    /// memory from an offset on.
-    pub(crate) fn fetch(&self, at: &[u64], size: usize, end: u64, read: impl Fn(u64, &mut [u8]) -> Result<(), Error>) {
+    /// Reads blocks of these rows of `size` bytes that are not here, as far as there is room, and no more than `most` bytes of
+    /// them (one at least); `read` fills memory from an offset on.
+    pub(crate) fn fetch(
+        &self,
+        at: &[u64],
+        size: usize,
+        end: u64,
+        most: usize,
+        read: impl Fn(u64, &mut [u8]) -> Result<(), Error>,
+    ) {
+        let mut left = (most >> self.shift).max(1);
         for row in at {
             let start = row * size as u64;
             for block in self.blocks(start, size) {
-                if self.full.load(Ordering::Relaxed) {
+                if self.full.load(Ordering::Relaxed) || left == 0 {
                     return;
                 }
                 if self.states.get(block).is_some_and(|s| s.load(Ordering::Relaxed) == ABSENT) {
                     self.fetch_block(block, end, &read);
+                    left -= 1;
                 }
             }
         }
@@ -229,8 +239,13 @@ mod tests {
         };
         let all: Vec<u64> = (0..rows).rev().collect();
         assert_eq!(missing(&blocks, &all, size).len(), rows as usize);
+        // Not all at once: one at least, and as many as was said.
+        blocks.fetch(&all, size, end, 0, read);
+        assert_eq!((reads.get(), missing(&blocks, &all, size).len()), (1, 787));
+        blocks.fetch(&all, size, end, 512 << 10, read);
+        assert_eq!(reads.get(), 3);
         for _ in 0..2 {
-            blocks.fetch(&all, size, end, read);
+            blocks.fetch(&all, size, end, usize::MAX, read);
             assert_eq!((reads.get(), missing(&blocks, &all, size)), (4, vec![]));
         }
         assert!(blocks.has_all(end));
@@ -243,14 +258,14 @@ mod tests {
         assert!(left_out.iter().all(|row| *row >= 524) && left_out.len() == 1024 - 524, "{left_out:?}");
         drop(arena);
         blocks.begin();
-        blocks.fetch(&all, size, end, read);
+        blocks.fetch(&all, size, end, usize::MAX, read);
         let arena = budget.account("arena").reserve(Bytes::kib(1400)).unwrap();
         assert_eq!((reads.get(), budget.spare()), (4, Bytes::kib(512)));
         drop(arena);
         let more = budget.account("arena").reserve(Bytes::kib(1600)).unwrap();
         drop(more);
         blocks.begin();
-        blocks.fetch(&all, size, end, read);
+        blocks.fetch(&all, size, end, usize::MAX, read);
         assert_eq!((reads.get(), budget.spare()), (4, Bytes::kib(256)));
         drop(blocks);
         assert_eq!(budget.held(), Bytes::ZERO);
@@ -267,7 +282,7 @@ mod tests {
                 Ok(())
             }
         };
-        blocks.fetch(&[0, 1, 2], 256 << 10, 1 << 20, read);
+        blocks.fetch(&[0, 1, 2], 256 << 10, 1 << 20, usize::MAX, read);
         assert_eq!(missing(&blocks, &[0, 1, 2, 3], 256 << 10), [0, 3]);
         assert_eq!(budget.held(), Bytes::kib(512));
     }
@@ -292,7 +307,7 @@ mod tests {
                     for round in 0..200u64 {
                         let at: Vec<u64> = (0..64).map(|i| (i * 37 + round * 101 + thread * 511) % rows).collect();
                         blocks.begin();
-                        blocks.fetch(&at, size, end, |offset, memory| {
+                        blocks.fetch(&at, size, end, usize::MAX, |offset, memory| {
                             content(offset, memory);
                             Ok(())
                         });

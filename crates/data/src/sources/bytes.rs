@@ -1,14 +1,16 @@
 //! Bytes of a file from front to back, compressed or not, in a counted buffer.
 
 use super::files::{Files, Readable};
-use crate::dataset::Node;
+use super::measure::{self, Found};
+use crate::dataset::{Node, Total};
 use crate::flow::{Flow, InTurn, Open, Stage};
+use crate::least::fixed_bytes;
 use crate::memory::Counted;
-use crate::{Cardinality, Error, Spec};
+use crate::{Cardinality, Error, Place, Spec};
 use plimsoll_budget::Reservation;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// How a file is compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +27,7 @@ pub enum Compression {
 /// The part of a file that is being looked at.
 pub(crate) struct Window {
     pub(crate) path: PathBuf,
+    open: Open,
     from: From,
     buffer: Counted<u8>,
     start: usize,
@@ -56,8 +59,13 @@ impl Window {
 
     pub(crate) fn open(path: &Path, compression: Compression, open: &Open) -> Result<Window, Error> {
         let file = Readable::open(path)?;
-        // No more than a small file has, and a byte in which its end is seen; what is packed may be four times as long.
-        let step = usize::try_from(file.len).map_or(Window::STEP, |n| n.saturating_mul(4).clamp(1, Window::STEP));
+        // No more than a small file has, and a byte in which its end is seen.
+        let first = match compression {
+            Compression::None => {
+                usize::try_from(file.len).map_or(Window::STEP, |n| Window::STEP.min(n.saturating_add(1)))
+            }
+            _ => Window::STEP,
+        };
         // A decompressor keeps its last 32 KiB and its tables.
         let (from, held): (From, u64) = match compression {
             Compression::None => (From::Plain(file, 0), 0),
@@ -70,13 +78,42 @@ impl Window {
         };
         let _held = open.account.reserve(held.into())?;
         let mut buffer = Counted::new(&open.account)?;
-        buffer.grow(step, 0)?;
-        Ok(Window { path: path.into(), from, buffer, start: 0, end: 0, offset: 0, ended: false, _held })
+        buffer.grow(first, 0)?;
+        Ok(Window {
+            path: path.into(),
+            open: open.clone(),
+            from,
+            buffer,
+            start: 0,
+            end: 0,
+            offset: 0,
+            ended: false,
+            _held,
+        })
+    }
+
+    /// By how much a full buffer grows: as little as keeps the copying in bounds.
+    fn step(len: usize) -> usize {
+        (len / 4).clamp(Window::STEP / 4, 16 * Window::STEP)
+    }
+
+    /// What the buffer takes at the most for so many bytes at hand: its last two places, while it moves from one to the other.
+    pub(crate) fn bytes_for(n: u64) -> u64 {
+        let (mut before, mut len) = (0, Window::STEP);
+        while (len as u64) < n {
+            (before, len) = (len, len + Window::step(len));
+        }
+        (before + len) as u64
     }
 
     /// The bytes at hand.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
+    }
+
+    /// Notes that a record of so many bytes begins at an offset.
+    pub(crate) fn met(&self, offset: u64, bytes: u64) {
+        self.open.met(bytes, || Place::Offset(self.path.clone(), offset));
     }
 
     pub(crate) fn offset(&self) -> u64 {
@@ -112,17 +149,12 @@ impl Window {
         if self.ended {
             return Ok(false);
         }
-        if self.start > 0 && self.start == self.end {
-            (self.start, self.end) = (0, 0);
+        if self.start > 0 && (self.start == self.end || self.end == self.buffer.len()) {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
         }
         if self.end == self.buffer.len() {
-            if self.start >= self.buffer.len() / 2 {
-                self.buffer.copy_within(self.start..self.end, 0);
-                (self.start, self.end) = (0, self.end - self.start);
-            } else {
-                let step = self.buffer.len().clamp(Window::STEP, 16 * Window::STEP);
-                self.buffer.grow(step, 0)?;
-            }
+            self.buffer.grow(Window::step(self.end), 0)?;
         }
         let out = &mut self.buffer[self.end..];
         let n = match &mut self.from {
@@ -158,8 +190,21 @@ pub(crate) trait Format: Send + Sync {
     /// The elements of one file.
     fn open(&self, path: &Path, open: &Open) -> Result<Box<dyn Stage>, Error>;
 
-    /// What reading the files takes besides the elements; `None` where only reading tells.
-    fn least_bytes(&self, files: &Files) -> Option<u64> {
+    /// What tells how a file is read, besides which it is.
+    fn key(&self) -> String {
+        self.describe()
+    }
+
+    /// Finds out how large the elements of a file are, by a look at about so many bytes of them; `None` when it cannot be read.
+    fn look(&self, path: &Path, most: u64) -> Option<Found>
+    where
+        Self: Sized,
+    {
+        measure::read(self, path, most)
+    }
+
+    /// What reading the files takes besides the elements, where that is in the files' headers.
+    fn working_bytes(&self, files: &Files) -> Option<u64> {
         let _ = files;
         None
     }
@@ -172,8 +217,20 @@ pub(crate) trait Format: Send + Sync {
 
 /// Files of one format, one after another.
 pub(crate) struct Sequence<F> {
-    pub(crate) files: Files,
-    pub(crate) format: Arc<F>,
+    files: Files,
+    format: Arc<F>,
+    /// What a look through the files found, once it has been asked for.
+    found: OnceLock<Option<Found>>,
+}
+
+impl<F: Format> Sequence<F> {
+    pub(crate) fn new(files: Files, format: F) -> Sequence<F> {
+        Sequence { files, format: Arc::new(format), found: OnceLock::new() }
+    }
+
+    fn found(&self) -> Option<Found> {
+        *self.found.get_or_init(|| measure::look(&*self.format, &self.files))
+    }
 }
 
 impl<F: Format + 'static> Node for Sequence<F> {
@@ -193,18 +250,43 @@ impl<F: Format + 'static> Node for Sequence<F> {
         false
     }
 
-    fn own_bytes(&self) -> Option<u64> {
-        // How long lines and records are only reading tells.
-        self.largest()?.checked_mul(3)?.checked_add(8)?.checked_add(self.format.least_bytes(&self.files)?)
+    fn working_bytes(&self, _rows: usize) -> Option<u64> {
+        self.format.working_bytes(&self.files).or_else(|| Some(self.found()?.working))
+    }
+
+    fn largest(&self) -> Option<u64> {
+        // An element is no larger than what it takes to read it.
+        let largest = || self.found().map(|found| found.largest).or_else(|| self.format.working_bytes(&self.files));
+        fixed_bytes(self.spec()).or_else(largest)
+    }
+
+    fn record_bytes(&self) -> Option<u64> {
+        // Not looked for now: what there was no room for should not be read again.
+        self.found.get().copied().flatten().map(|found| found.longest)
+    }
+
+    fn counted(&self) -> Option<u64> {
+        self.format.rows().or_else(|| self.found()?.count())
+    }
+
+    fn total(&self) -> Option<Total> {
+        if let (Some(rows), Some(size)) = (self.format.rows(), fixed_bytes(self.spec())) {
+            return Total::of(rows, size);
+        }
+        let found = self.found()?;
+        match self.format.rows() {
+            _ if found.is_all => Some(Total { elements: found.elements, bytes: found.bytes }),
+            rows => Total::of(rows?, found.largest),
+        }
     }
 
     fn stage(&self, open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
-        let (files, format, open) = (self.files.clone(), self.format.clone(), open.clone());
+        let (files, format, size, open) = (self.files.clone(), self.format.clone(), open.size(self), open.clone());
         let mut next = 0;
         Ok(Box::new(InTurn::new(move |_| {
             let path = files.paths().get(next)?;
             next += 1;
-            let flow = |stage| Flow::new(stage, format.spec().clone(), &open, "decode");
+            let flow = |stage| Flow::new(stage, format.spec().clone(), &open, "decode").of_size(size);
             Some(format.open(path, &open).map(flow))
         })))
     }

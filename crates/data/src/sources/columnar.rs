@@ -13,6 +13,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+/// The most bytes of a footer: it is read, and understood, as a whole.
+pub(crate) const LONGEST_FOOTER: u64 = 16 << 20;
+
 /// A file read batch by batch.
 pub(crate) trait Batches: Send {
     fn path(&self) -> &Path;

@@ -8,15 +8,15 @@ use crate::flow::{Open, Stage};
 use crate::memory::Counted;
 use crate::{Component, Dataset, Error, Kind, Place, Spec};
 use csv_core::ReadRecordResult;
-use plimsoll_budget::Budget;
+use plimsoll_budget::{Budget, Bytes};
 use plimsoll_tensor::{DType, Element as Number, F8E4M3, F8E5M2, Shape};
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How a CSV file is written, and what is wanted of it.
 ///
-/// By default: commas, quotes `"`, a header, all columns, types found by looking at the first rows (`i64`, else `f64`, else text).
+/// By default: commas, quotes `"`, a header, all columns, types found by looking at the first rows of every file (`i64`, else `f64`, else text).
 #[derive(Clone, Debug)]
 pub struct Csv {
     delimiter: u8,
@@ -25,6 +25,7 @@ pub struct Csv {
     types: Vec<(String, Kind)>,
     select: Option<Vec<String>>,
     missing: Vec<(String, String)>,
+    na: Vec<String>,
     look_at: usize,
     compression: Compression,
 }
@@ -38,6 +39,7 @@ impl Default for Csv {
             types: Vec::new(),
             select: None,
             missing: Vec::new(),
+            na: Vec::new(),
             look_at: 100,
             compression: Compression::None,
         }
@@ -81,7 +83,13 @@ impl Csv {
         self
     }
 
-    /// How many rows to look at for types.
+    /// A field that says just this counts as empty: `NA`, for instance. Several can be given.
+    pub fn na(mut self, mark: &str) -> Csv {
+        self.na.push(mark.into());
+        self
+    }
+
+    /// How many rows of every file to look at for types.
     pub fn look_at(mut self, rows: usize) -> Csv {
         self.look_at = rows;
         self
@@ -92,10 +100,17 @@ impl Csv {
         self.compression = compression;
         self
     }
+
+    /// What a field counts as: empty, where it is a mark for that.
+    fn field<'a>(&self, field: &'a [u8]) -> &'a [u8] {
+        if self.na.iter().any(|mark| mark.as_bytes() == field) { b"" } else { field }
+    }
 }
 
 impl Dataset {
     /// The rows of CSV files, one component for each column, one file after another.
+    ///
+    /// Looking at the first rows takes at most 8 MiB, whatever is in the files.
     ///
     /// ```
     /// use plimsoll_budget::Budget;
@@ -112,21 +127,16 @@ impl Dataset {
     pub fn from_csv(files: impl Into<Files>, csv: Csv) -> Dataset {
         let files = files.into();
         Dataset::from_result((|| {
-            let first = &files.expect_some("csv")?[0];
             // Looking at the first rows needs a little memory before there is a budget to take it from.
-            let account = Budget::unlimited().account("csv");
-            let open = Open::new(account, 1);
-            let format = Table::look(first, csv, &open)?;
-            for path in &files.paths()[1..] {
-                let mut parser = Parser::open(path, &format.csv, &open)?;
-                if format.csv.header && parser.header()? != format.names {
-                    return Err(Error::in_file(path, format!("has other columns than {}", first.display())));
-                }
-            }
-            Ok(Dataset::new(Sequence { files, format: Arc::new(format) }))
+            let open = Open::new(Budget::new(LOOK).account("csv"), 1);
+            let format = Table::look(files.expect_some("csv")?, csv, &open)?;
+            Ok(Dataset::new(Sequence::new(files, format)))
         })())
     }
 }
+
+/// What looking at the first rows may take.
+const LOOK: Bytes = Bytes::mib(8);
 
 /// The most columns of a file: what has more is no table of rows.
 const MOST_COLUMNS: usize = 1 << 16;
@@ -141,28 +151,46 @@ struct Table {
 }
 
 impl Table {
-    fn look(path: &Path, csv: Csv, open: &Open) -> Result<Table, Error> {
-        let mut parser = Parser::open(path, &csv, open)?;
-        let mut names = if csv.header { parser.header()? } else { Vec::new() };
-        let mut guesses: Vec<Guess> = vec![Guess::default(); names.len()];
-        for _ in 0..csv.look_at {
-            if !parser.next()? {
-                break;
+    /// Looks at the first rows of every file.
+    fn look(files: &[PathBuf], csv: Csv, open: &Open) -> Result<Table, Error> {
+        let path = &files[0];
+        let mut names: Vec<String> = Vec::new();
+        let mut guesses: Vec<Guess> = Vec::new();
+        let short = |path: &Path, error: Error| match error.is_over_budget() {
+            true => Error::in_file(path, format!("its first rows do not fit in the {LOOK} for looking at them")),
+            false => error,
+        };
+        for path in files {
+            let mut parser = Parser::open(path, &csv, open)?;
+            let mut found = match csv.header {
+                true => Some(parser.header().map_err(|error| short(path, error))?),
+                false => None,
+            };
+            for _ in 0..csv.look_at {
+                match parser.next() {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    // Whoever reads the row is told, or passes over it.
+                    Err(error) if error.is_data() && found.is_some() => break,
+                    Err(error) => return Err(short(path, error)),
+                }
+                let found = found.get_or_insert_with(|| (0..parser.n_fields()).map(|i| i.to_string()).collect());
+                guesses.resize(guesses.len().max(found.len()), Guess::default());
+                for (i, guess) in guesses.iter_mut().enumerate().take(parser.n_fields()) {
+                    guess.see(csv.field(parser.field(i)));
+                }
             }
-            if names.is_empty() && !csv.header {
-                names = (0..parser.n_fields()).map(|i| i.to_string()).collect();
-                guesses.resize(names.len(), Guess::default());
-            }
-            for (i, guess) in guesses.iter_mut().enumerate().take(parser.n_fields()) {
-                guess.see(parser.field(i));
+            let found = found.unwrap_or_default();
+            if names.is_empty() {
+                names = found;
+            } else if !found.is_empty() && found != names {
+                let message = format!("has columns {}, but the files before it {}", found.join(", "), names.join(", "));
+                return Err(Error::in_file(path, message));
             }
         }
+        guesses.resize(names.len(), Guess::default());
         if names.is_empty() {
             return Err(Error::in_file(path, "is empty, so that its columns are unknown"));
-        }
-        if names.len() > MOST_COLUMNS {
-            let message = format!("has {} columns; at most {MOST_COLUMNS} are supported", names.len());
-            return Err(Error::in_file(path, message));
         }
         // Of two columns of one name the first is meant.
         let places: HashMap<&str, usize> = names.iter().enumerate().rev().map(|(i, n)| (n.as_str(), i)).collect();
@@ -194,6 +222,10 @@ impl Format for Table {
         format!("csv {}", self.spec)
     }
 
+    fn key(&self) -> String {
+        format!("{} {:?}", self.describe(), self.csv)
+    }
+
     fn spec(&self) -> &Arc<Spec> {
         &self.spec
     }
@@ -204,7 +236,7 @@ impl Format for Table {
             parser.header()?;
         }
         let (spec, columns) = (self.spec.clone(), self.columns.clone());
-        Ok(Box::new(TableStage { parser, spec, columns, width: self.names.len() }))
+        Ok(Box::new(TableStage { parser, csv: self.csv.clone(), spec, columns, width: self.names.len() }))
     }
 }
 
@@ -292,6 +324,30 @@ impl Parser {
 
     /// Reads the next row; false at the end.
     fn next(&mut self) -> Result<bool, Error> {
+        let offset = self.window.offset();
+        let result = self.read();
+        if result.as_ref().is_err_and(Error::is_over_budget) {
+            self.pass_over_row();
+        }
+        self.window.met(offset, self.window.offset() - offset);
+        result
+    }
+
+    /// Finds the end of a row for which there is no room, so that its length can be told.
+    fn pass_over_row(&mut self) {
+        loop {
+            if self.window.bytes().is_empty() && !self.window.more().unwrap_or(false) {
+                return;
+            }
+            let (result, n, ..) = self.core.read_record(self.window.bytes(), &mut self.fields, &mut self.ends);
+            self.window.advance(n);
+            if matches!(result, ReadRecordResult::Record | ReadRecordResult::End) {
+                return;
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<bool, Error> {
         (self.n_bytes, self.n_fields) = (0, 0);
         self.line = self.core.line();
         // Behind the last byte a line break is read, which ends the last row, and tells whether a quote is still open.
@@ -329,6 +385,12 @@ impl Parser {
                         }
                     }
                 }
+                ReadRecordResult::OutputEndsFull if self.n_fields >= MOST_COLUMNS => {
+                    self.pass_over_row();
+                    return Err(
+                        self.bad(format!("the row has more than {MOST_COLUMNS} fields, the most that are read"))
+                    );
+                }
                 ReadRecordResult::OutputFull => drop(self.fields.grow(self.fields.len(), 0)?),
                 ReadRecordResult::OutputEndsFull => drop(self.ends.grow(self.ends.len(), 0)?),
                 ReadRecordResult::Record => return Ok(true),
@@ -340,6 +402,7 @@ impl Parser {
 
 struct TableStage {
     parser: Parser,
+    csv: Csv,
     spec: Arc<Spec>,
     columns: Vec<(usize, Option<String>)>,
     width: usize,
@@ -357,7 +420,7 @@ impl Stage for TableStage {
             }
             for (i, (column, missing)) in self.columns.iter().enumerate() {
                 let component = &self.spec.components()[i];
-                let field = self.parser.field(*column);
+                let field = self.csv.field(self.parser.field(*column));
                 let field = if field.is_empty() { missing.as_ref().map_or(field, |m| m.as_bytes()) } else { field };
                 add(&mut out.columns[i], component.kind, field).map_err(|error| match error {
                     Error::Data { message, .. } => self.parser.bad(format!("column '{}': {message}", component.name)),

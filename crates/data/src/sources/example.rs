@@ -3,10 +3,13 @@
 //! Decoded straight from the bytes into columns: a general protobuf decoder would make a heap object for every feature and every string of
 //! every record, of which a hostile record can hold a great many. The tests compare with such a decoder.
 
+use super::measure;
 use crate::column::Row;
-use crate::stages::Writer;
-use crate::{Component, Dataset, Error, Kind};
+use crate::dataset::Total;
+use crate::stages::{Sizes, Writer};
+use crate::{Component, Dataset, Error, Kind, Spec};
 use plimsoll_tensor::DType;
+use std::sync::{Arc, OnceLock};
 
 impl Dataset {
     /// The features of serialized `tf.train.Example`s in component `name`, as `tf.io.parse_example` gives them.
@@ -33,8 +36,49 @@ impl Dataset {
             }
         }
         let (name, wanted) = (name.to_string(), components.clone());
-        self.map(components, move |row, out| decode(row.string(&name)?, &wanted, out))
+        let sizes = sizes(self.clone(), name.clone(), &components);
+        self.map_of_sizes(components, sizes, move |row, out| decode(row.string(&name)?, &wanted, out))
     }
+}
+
+/// How large the elements are that these components of records become: those of a look through the records, where all are seen;
+/// else as large as the largest record can make them.
+fn sizes(records: Dataset, name: String, components: &[Component]) -> Sizes {
+    let (of_record, wanted) = (largest(components), components.to_vec());
+    let found = OnceLock::new();
+    let look = Arc::new(move || {
+        let look = || {
+            let spec = Spec::new(wanted.clone()).ok()?;
+            measure::look_at_made(&records, &spec, |row, out| decode(row.string(&name)?, &wanted, out))
+        };
+        *found.get_or_init(|| look().filter(|found| found.is_all))
+    });
+    let again = look.clone();
+    Sizes {
+        largest: Box::new(move |record| look().map(|found| found.largest).or_else(|| of_record(record))),
+        scratch: Box::new(|_| Some(0)),
+        total: Box::new(move || again().map(|found| Total { elements: found.elements, bytes: found.bytes })),
+    }
+}
+
+/// The bytes of the largest element that these components can have, from those of the record.
+fn largest(components: &[Component]) -> impl Fn(u64) -> Option<u64> + Send + Sync + use<> {
+    let (mut fixed, mut times) = (0u64, 0);
+    for c in components {
+        let values = c.dims.iter().flatten().map(|dim| dim.unwrap_or(1)).product::<usize>() as u64;
+        let is_open = c.shape().is_none();
+        fixed = fixed.saturating_add(8);
+        match c.kind {
+            // A byte of the record is a number, half a string, a byte of a string, or a quarter of a float at the most. What one
+            // component has of the record no other has.
+            Kind::Bytes if is_open => times = times.max(4),
+            Kind::Bytes => (fixed, times) = (fixed.saturating_add(values.saturating_mul(8)), times.max(1)),
+            Kind::Number(DType::I64) if is_open => times = times.max(8),
+            Kind::Number(_) if is_open => times = times.max(1),
+            Kind::Number(dtype) => fixed = fixed.saturating_add(values.saturating_mul(dtype.size() as u64)),
+        }
+    }
+    move |record| record.checked_mul(times)?.checked_add(fixed)
 }
 
 /// The fields of a protobuf message.
@@ -218,13 +262,9 @@ fn write(component: &Component, feature: Feature<'_>, out: &mut Writer<'_, '_>) 
     let name = &component.name;
     match number {
         1 => {
-            let _held = out.reserve((n * size_of::<&[u8]>()) as u64)?;
-            let mut all = Vec::with_capacity(n);
-            strings(list, |s| {
-                all.push(s);
-                Ok(())
-            })?;
-            out.strings(name, &shape, &all)
+            // All of them have been seen when they were counted.
+            let all = Strings(Message(list)).take(n);
+            out.put_strings(name, &shape, all)
         }
         2 => {
             let mut slot = out.slot::<f32>(name, &shape)?.iter_mut();
@@ -254,6 +294,22 @@ fn shape(component: &Component, n: usize, present: bool) -> Result<Vec<usize>, E
 
 fn strings<'a>(list: &'a [u8], mut each: impl FnMut(&'a [u8]) -> Result<(), Error>) -> Result<(), Error> {
     Message(list).each(1, &mut each)
+}
+
+/// The strings of a list, up to what is no list.
+#[derive(Clone)]
+struct Strings<'a>(Message<'a>);
+
+impl<'a> Iterator for Strings<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        loop {
+            if let (1, Field::Bytes(string)) = self.0.next().ok()?? {
+                return Some(string);
+            }
+        }
+    }
 }
 
 fn floats(list: &[u8], mut each: impl FnMut(f32)) -> Result<(), Error> {

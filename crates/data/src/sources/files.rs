@@ -4,6 +4,7 @@ use crate::Error;
 use crate::memory::Counted;
 use plimsoll_budget::Account;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -154,10 +155,9 @@ impl Readable {
     }
 }
 
-/// Reads of one size at places scattered over a file, made in the order of the places: neighbours become one read.
+/// Reads at places scattered over a file, made in the order of the places: neighbours become one read.
 pub(crate) struct Scatter<'a> {
     pub(crate) file: &'a Readable,
-    pub(crate) size: usize,
     pub(crate) account: &'a Account,
 }
 
@@ -168,41 +168,54 @@ const GAP: u64 = 4 << 10;
 /// The same where a request takes longer than reading this much on.
 const SLOW_GAP: u64 = 128 << 10;
 
-/// The most bytes of one request that serves several rows.
+/// The most bytes of one request that serves several pieces.
 const REQUEST: u64 = 256 << 10;
 
 impl Scatter<'_> {
-    /// Reads `size` bytes at each place to row number `row` of `out`: `(place, row)`.
-    pub(crate) fn read(&self, places: &mut [(u64, u32)], out: &mut [u8]) -> Result<(), Error> {
-        let size = self.size as u64;
+    /// Reads pieces of the file, `(place, number)` each, to where in `out` the piece of this number belongs.
+    pub(crate) fn read(
+        &self,
+        pieces: &mut [(u64, u32)],
+        out: &mut [u8],
+        to: impl Fn(usize) -> Range<usize>,
+    ) -> Result<(), Error> {
         let gap = if self.file.is_slow() { SLOW_GAP } else { GAP };
         let (start, mut requests) = (Instant::now(), 0);
-        places.sort_unstable();
+        pieces.sort_unstable();
         let mut scratch = Counted::<u8>::new(self.account)?;
-        let mut rest = &places[..];
-        while let Some((start, row)) = rest.first() {
-            let mut n = 1;
-            while n < rest.len()
-                && rest[n].0 + size - start <= REQUEST
-                && rest[n].0.saturating_sub(rest[n - 1].0 + size) <= gap
-            {
-                n += 1;
+        let mut rest = &pieces[..];
+        while let Some((start, number)) = rest.first() {
+            let first = to(*number as usize);
+            let (mut n, mut end) = (1, start + first.len() as u64);
+            while let Some((next, number)) = rest.get(n) {
+                let next_end = next + to(*number as usize).len() as u64;
+                if next_end - start > REQUEST || next.saturating_sub(end) > gap {
+                    break;
+                }
+                (n, end) = (n + 1, end.max(next_end));
             }
             requests += 1;
             if n == 1 {
-                let to = *row as usize * self.size;
-                self.file.read(*start, &mut out[to..to + self.size])?;
+                self.file.read(*start, &mut out[first])?;
             } else {
-                let bytes = (rest[n - 1].0 + size - start) as usize;
+                let bytes = (end - start) as usize;
                 if scratch.len() < bytes {
-                    scratch.clear();
-                    scratch.grow(bytes, 0)?;
+                    scratch = Counted::new(self.account)?;
+                    if scratch.grow(bytes, 0).is_err() {
+                        // Without room for what lies between them they are read one by one.
+                        for (place, number) in &rest[..n] {
+                            self.file.read(*place, &mut out[to(*number as usize)])?;
+                        }
+                        rest = &rest[n..];
+                        continue;
+                    }
                 }
                 let scratch = &mut scratch[..bytes];
                 self.file.read(*start, scratch)?;
-                for (place, row) in &rest[..n] {
-                    let (from, to) = ((place - start) as usize, *row as usize * self.size);
-                    out[to..to + self.size].copy_from_slice(&scratch[from..from + self.size]);
+                for (place, number) in &rest[..n] {
+                    let (from, to) = ((place - start) as usize, to(*number as usize));
+                    let from = &scratch[from..from + to.len()];
+                    out[to].copy_from_slice(from);
                 }
             }
             rest = &rest[n..];

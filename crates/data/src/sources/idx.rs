@@ -23,19 +23,9 @@ impl Dataset {
             for (name, files) in components {
                 let (name, files) = (name.into(), files.into());
                 words.push(files.words());
-                let mut all: Option<Series> = None;
+                let mut all = None;
                 for path in files.expect_some("idx")? {
-                    let one = read(&name, Arc::new(Readable::open(path)?))?;
-                    match &mut all {
-                        None => all = Some(one),
-                        Some(all) if (all.encoding, &all.dims) == (one.encoding, &one.dims) => {
-                            all.segments.extend(one.segments)
-                        }
-                        Some(all) => {
-                            let message = format!("holds rows {:?}, but the files before it {:?}", one.dims, all.dims);
-                            return Err(Error::in_file(path, message));
-                        }
-                    }
+                    Series::join(&mut all, read(&name, Arc::new(Readable::open(path)?))?)?;
                 }
                 series.extend(all);
             }

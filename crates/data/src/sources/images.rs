@@ -1,14 +1,16 @@
 //! Folders of images: one folder per class.
 
 use super::files::{Files, Readable};
+use super::image_header;
 use crate::guard::{brief, caught};
-use crate::stages::Writer;
+use crate::stages::{Sizes, Writer};
 use crate::{Component, Dataset, Error, Kind};
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, imageops::FilterType};
 use plimsoll_budget::Reservation;
 use plimsoll_tensor::{DType, Tensor};
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 /// How the images of a folder become elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,7 +71,8 @@ impl Dataset {
                 Component::new("label", DType::I64, &[]),
                 Component::new("path", Kind::Bytes, &[]),
             ];
-            Ok(rows.map(components, move |row, out| {
+            let sizes = sizes(paths, images);
+            Ok(rows.map_of_sizes(components, sizes, move |row, out| {
                 let path = as_path(row.string("path")?);
                 let (bytes, _held) = read(&path, out)?;
                 decode(&path, &bytes, &images, out)?;
@@ -99,8 +102,11 @@ impl Dataset {
     /// JPEG and PNG images without labels: `image` and `path`.
     pub fn from_images(files: impl Into<Files>, images: Images) -> Dataset {
         let files = files.into();
-        let paths = Dataset::from_strings("path", files.paths().iter().map(|p| p.as_os_str().as_encoded_bytes()));
-        paths.map([images.component(), Component::new("path", Kind::Bytes, &[])], move |row, out| {
+        let paths = files
+            .expect_some("images")
+            .map(|paths| Dataset::from_strings("path", paths.iter().map(|path| path.as_os_str().as_encoded_bytes())));
+        let components = [images.component(), Component::new("path", Kind::Bytes, &[])];
+        Dataset::from_result(paths).map_of_sizes(components, sizes(files.paths().to_vec(), images), move |row, out| {
             let path = as_path(row.string("path")?);
             let (bytes, _held) = read(&path, out)?;
             decode(&path, &bytes, &images, out)?;
@@ -136,8 +142,56 @@ fn images_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(found)
 }
 
+/// How many files are looked at for the sizes of pictures, evenly spread, where there are more; then there is room for pictures
+/// twice as large.
+const LOOK_AT: usize = 4096;
+
+/// How large the elements are that these files become, as far as their headers tell.
+fn sizes(paths: Vec<PathBuf>, images: Images) -> Sizes {
+    let found = Arc::new(OnceLock::new());
+    let look = move || {
+        let step = paths.len().div_ceil(LOOK_AT).max(1);
+        let times = if step == 1 { 1 } else { 2 };
+        let (mut largest, mut scratch) = (0u64, 0u64);
+        for path in paths.iter().step_by(step) {
+            // What cannot be read is an element that is an error.
+            let Ok(file) = Readable::open(path) else { continue };
+            let header = image_header::read(&file);
+            let pixels = header.map_or(0, |h| u64::from(h.width) * u64::from(h.height));
+            let header = header.filter(|_| pixels <= images.most_pixels);
+            scratch = scratch.max(file.len.saturating_mul(2).saturating_add(opening_bytes(file.len)).saturating_add(
+                header.map_or(0, |h| decoding_bytes(h.width, h.height, pixels * u64::from(h.pixel_bytes), &images)),
+            ));
+            if header.is_some() {
+                largest = largest.max(pixels * u64::from(images.channels));
+            }
+        }
+        let pixels =
+            images.size.map_or(largest * times, |(h, w)| u64::from(h) * u64::from(w) * u64::from(images.channels));
+        (pixels.next_multiple_of(8), scratch * times)
+    };
+    let look = Arc::new(move || *found.get_or_init(&look));
+    let again = look.clone();
+    // Path and label come along as they are.
+    let largest = move |input: u64| look().0.checked_add(input);
+    Sizes { largest: Box::new(largest), scratch: Box::new(move |_| Some(again().1)), total: Box::new(|| None) }
+}
+
 /// What a decoder may take before the size of the picture is known, besides a few times the file.
 const OPENING: u64 = 256 << 10;
+
+fn opening_bytes(file: u64) -> u64 {
+    file.saturating_mul(4).saturating_add(OPENING)
+}
+
+/// What decoding takes: the decoded picture, its conversion and what a decoder keeps beside it (coefficients of 2 bytes, where it
+/// comes in several passes); and resizing it.
+fn decoding_bytes(width: u32, height: u32, decoded: u64, images: &Images) -> u64 {
+    let pixels = u64::from(width) * u64::from(height);
+    let decoding = decoded.saturating_add(pixels * (u64::from(images.channels) + 6));
+    let resized = images.size.filter(|(h, w)| (*w, *h) != (width, height));
+    decoding.saturating_add(resized.map_or(0, |(h, w)| resizing_bytes(width, h, w, images.channels)))
+}
 
 /// What resizing a picture takes: between its two passes it has its old width, its new height and floats.
 fn resizing_bytes(width: u32, new_height: u32, new_width: u32, channels: u32) -> u64 {
@@ -155,7 +209,7 @@ fn decode(path: &Path, bytes: &[u8], images: &Images, out: &mut Writer<'_, '_>) 
         return Err(bad("is neither JPEG nor PNG".into()));
     }
     // Before its size is known a decoder may take this much: profiles and texts can be packed like anything else.
-    let opening = (bytes.len() as u64).saturating_mul(4).saturating_add(OPENING);
+    let opening = opening_bytes(bytes.len() as u64);
     let opened = out.reserve(opening)?;
     let mut limits = image::Limits::default();
     limits.max_alloc = Some(opening);
@@ -168,12 +222,10 @@ fn decode(path: &Path, bytes: &[u8], images: &Images, out: &mut Writer<'_, '_>) 
     if pixels == 0 || pixels > images.most_pixels {
         return Err(bad(format!("claims {width} x {height} pixels; at most {} are allowed", images.most_pixels)));
     }
-    // What the picture claims is reserved before anything of its size is allocated: the decoded picture, its conversion and what
-    // a decoder keeps beside it (coefficients of 2 bytes, where it comes in several passes).
-    let decoding = decoder.total_bytes().saturating_add(pixels * (images.channels as u64 + 6));
+    // What the picture claims is reserved before anything of its size is allocated.
+    let decoding = decoding_bytes(width, height, decoder.total_bytes(), images);
     let resized = images.size.filter(|(h, w)| (*w, *h) != (width, height));
-    let resizing = resized.map_or(0, |(h, w)| resizing_bytes(width, h, w, images.channels));
-    let _held = out.reserve(decoding.saturating_add(resizing))?;
+    let _held = out.reserve(decoding)?;
     let mut limits = image::Limits::default();
     limits.max_alloc = Some(decoding.saturating_add(opening));
     decoder.set_limits(limits).map_err(|e| failed(&e))?;

@@ -24,7 +24,7 @@ impl Dataset {
         Dataset::from_result((|| {
             files.expect_some("lines")?;
             let spec = Arc::new(Spec::new([Component::new("line", Kind::Bytes, &[])])?);
-            Ok(Dataset::new(Sequence { files, format: Arc::new(Lines { spec, compression }) }))
+            Ok(Dataset::new(Sequence::new(files, Lines { spec, compression })))
         })())
     }
 }
@@ -39,6 +39,10 @@ impl Format for Lines {
         "lines".into()
     }
 
+    fn key(&self) -> String {
+        format!("lines {:?}", self.compression)
+    }
+
     fn spec(&self) -> &Arc<Spec> {
         &self.spec
     }
@@ -51,6 +55,26 @@ impl Format for Lines {
 struct LinesStage {
     window: Window,
     line: u64,
+}
+
+impl LinesStage {
+    /// Finds the end of a line for which there is no room, so that its length can be told.
+    fn pass_over_line(&mut self, searched: usize, error: Error) -> Error {
+        let (offset, mut bytes) = (self.window.offset(), searched as u64);
+        self.window.advance(searched);
+        while let Ok(true) = self.window.more() {
+            let there = self.window.bytes();
+            let n = there.iter().position(|b| *b == b'\n').map_or(there.len(), |at| at + 1);
+            let ended = there[..n].ends_with(b"\n");
+            bytes += n as u64;
+            self.window.advance(n);
+            if ended {
+                break;
+            }
+        }
+        self.window.met(offset, bytes);
+        error
+    }
 }
 
 impl Stage for LinesStage {
@@ -74,10 +98,13 @@ impl Stage for LinesStage {
                     self.window.advance(n);
                     return Err(Error::data(Place::Line(self.window.path.clone(), self.line + 1), message));
                 }
-                if !self.window.more()? {
-                    break searched;
+                match self.window.more() {
+                    Ok(true) => {}
+                    Ok(false) => break searched,
+                    Err(error) => return Err(self.pass_over_line(searched, error)),
                 }
             };
+            self.window.met(self.window.offset(), end as u64);
             if end == 0 {
                 return Ok(false);
             }

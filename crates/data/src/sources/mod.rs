@@ -10,11 +10,14 @@ pub(crate) mod example;
 pub(crate) mod files;
 mod idx;
 #[cfg(feature = "images")]
+mod image_header;
+#[cfg(feature = "images")]
 mod images;
 #[cfg(feature = "parquet")]
 mod ipc;
 mod iterator;
 mod lines;
+mod measure;
 mod npy;
 mod npy_header;
 mod numbers;

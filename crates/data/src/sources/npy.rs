@@ -30,14 +30,14 @@ impl Dataset {
             let mut series = Vec::new();
             let mut words = Vec::new();
             for (name, files) in components {
+                let name = name.into();
                 words.push(files.words());
-                let mut all: Option<Series> = None;
+                let mut all = None;
                 for path in files.expect_some("npy")? {
                     let file = Arc::new(Readable::open(path)?);
-                    let array = Array::read(&file, 0, file.len)?;
-                    add(&mut all, "", array, file)?;
+                    Series::join(&mut all, Array::read(&file, 0, file.len)?.series(&name, file))?;
                 }
-                series.extend(all.map(|s| Series { name: name.into(), ..s }));
+                series.extend(all);
             }
             dataset("npy", words.join(", "), series)
         })())
@@ -50,9 +50,16 @@ impl Dataset {
     pub fn from_npz(files: impl Into<Files>) -> Dataset {
         let files = files.into();
         Dataset::from_result((|| {
-            let mut parts = Vec::new();
+            let mut parts: Vec<Dataset> = Vec::new();
             for path in files.expect_some("npz")? {
-                parts.push(npz(path)?);
+                let part = npz(path)?;
+                if let Some(first) = parts.first()
+                    && first.spec()? != part.spec()?
+                {
+                    let message = format!("holds rows {}, but the files before it {}", part.spec()?, first.spec()?);
+                    return Err(Error::in_file(path, message));
+                }
+                parts.push(part);
             }
             Ok(match parts.len() {
                 1 => parts.remove(0),
@@ -60,28 +67,6 @@ impl Dataset {
             })
         })())
     }
-}
-
-/// Adds the rows of one file to those of others of the same kind.
-fn add(all: &mut Option<Series>, name: &str, array: Array, file: Arc<Readable>) -> Result<(), Error> {
-    let segment = Segment { file: file.clone(), start: array.start, rows: array.rows };
-    match all {
-        None => {
-            let Array { encoding, dims, .. } = array;
-            *all = Some(Series { name: name.into(), encoding, dims, segments: vec![segment] });
-        }
-        Some(series) => {
-            if (series.encoding, &series.dims) != (array.encoding, &array.dims) {
-                let message = format!(
-                    "holds rows {:?} of {:?}, but the files before it {:?} of {:?}",
-                    array.dims, array.encoding.raw, series.dims, series.encoding.raw
-                );
-                return Err(Error::in_file(&file.path, message));
-            }
-            series.segments.push(segment);
-        }
-    }
-    Ok(())
 }
 
 /// What the header of an array says, checked against the bytes that are there.
@@ -94,6 +79,11 @@ struct Array {
 }
 
 impl Array {
+    fn series(self, name: &str, file: Arc<Readable>) -> Series {
+        let Array { encoding, rows, dims, start } = self;
+        Series { name: name.into(), encoding, dims, segments: vec![Segment { file, start, rows }] }
+    }
+
     /// Reads the header of an array that lies in `len` bytes from `start` on.
     fn read(file: &Readable, start: u64, len: u64) -> Result<Array, Error> {
         let mut head = [0; LONGEST];
@@ -141,9 +131,7 @@ fn npz(path: &Path) -> Result<Dataset, Error> {
                 let message = format!("array '{name}' claims {size} bytes from here on, but the file has {}", file.len);
                 return Err(Error::at_offset(path, start, message));
             }
-            let mut one = None;
-            add(&mut one, &name, Array::read(&file, start, size)?, file.clone())?;
-            series.extend(one);
+            series.push(Array::read(&file, start, size)?.series(&name, file.clone()));
         }
         return dataset("npz", path.display().to_string(), series);
     }
@@ -228,9 +216,9 @@ impl Node for Compressed {
         self.columns.iter().map(|c| c.encoding.largest(&Shape::new(&c.dims))).sum()
     }
 
-    fn own_bytes(&self) -> Option<u64> {
-        let raw = self.columns.iter().map(|c| c.encoding.raw_bytes(&Shape::new(&c.dims))).max()?;
-        self.largest()?.checked_mul(3)?.checked_add(raw)?.checked_add(UNPACKER * self.columns.len() as u64)
+    fn working_bytes(&self, _rows: usize) -> Option<u64> {
+        let raw = self.columns.iter().map(|c| c.encoding.raw_bytes(&Shape::new(&c.dims), 1)).max()?;
+        raw.checked_add(UNPACKER * self.columns.len() as u64)
     }
 
     fn stage(&self, open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
@@ -241,7 +229,9 @@ impl Node for Compressed {
             streams.push(self.unpack(column)?);
         }
         let (path, columns) = (self.path.clone(), self.columns.clone());
-        Ok(Box::new(CompressedStage { path, columns, streams, rows: self.rows, next: 0, _held: held }))
+        let raw = self.columns.iter().map(|c| c.encoding.raw_bytes(&Shape::new(&c.dims), 1)).max().unwrap_or(0);
+        let at_a_time = if raw == 0 { usize::MAX } else { open.block(Some(raw), 64 << 10) };
+        Ok(Box::new(CompressedStage { path, columns, streams, rows: self.rows, next: 0, at_a_time, _held: held }))
     }
 }
 
@@ -327,12 +317,14 @@ struct CompressedStage {
     streams: Vec<Unpacker>,
     rows: u64,
     next: u64,
+    /// How many rows to unpack at a time, where their raw form needs a place.
+    at_a_time: usize,
     _held: plimsoll_budget::Reservation,
 }
 
 impl Stage for CompressedStage {
     fn fill(&mut self, out: &mut Builder<'_>, want: usize) -> Result<bool, Error> {
-        let n = (self.rows - self.next).min(want as u64) as usize;
+        let n = (self.rows - self.next).min(want.min(self.at_a_time) as u64) as usize;
         if n == 0 {
             return Ok(false);
         }

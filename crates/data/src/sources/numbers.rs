@@ -1,6 +1,6 @@
 //! Numbers as files hold them: other widths, other byte orders, fixed-width strings.
 
-use super::arrays::string_bytes;
+use crate::least::{list_bytes, string_bytes};
 use crate::{Error, Kind};
 use plimsoll_tensor::{DType, Shape};
 
@@ -47,20 +47,20 @@ impl Encoding {
 
     /// The most bytes that a row takes in memory; `None` when they cannot be counted.
     pub(crate) fn largest(self, shape: &Shape) -> Option<u64> {
-        let value = match self.kind() {
-            Kind::Number(dtype) => dtype.size(),
-            Kind::Bytes => string_bytes(self.size()),
-        };
-        (shape.elements() as u64).checked_mul(value as u64)
+        let values = shape.elements() as u64;
+        match self.kind() {
+            Kind::Number(dtype) => values.checked_mul(dtype.size() as u64)?.checked_next_multiple_of(8),
+            Kind::Bytes => values.checked_mul(string_bytes(self.size()) as u64),
+        }
     }
 
-    /// What it takes to turn the bytes of a row into values.
-    pub(crate) fn raw_bytes(self, shape: &Shape) -> u64 {
+    /// What it takes to turn the bytes of so many rows into values.
+    pub(crate) fn raw_bytes(self, shape: &Shape, rows: usize) -> u64 {
         match self.is_plain() {
             true => 0,
             false => {
-                let raw = (self.size() as u64).saturating_mul(shape.elements() as u64);
-                raw.checked_next_multiple_of(8).unwrap_or(u64::MAX).saturating_add(self.strings_bytes(shape))
+                let raw = (self.size() as u64).saturating_mul(shape.elements() as u64).saturating_mul(rows as u64);
+                list_bytes(raw).saturating_add(self.strings_bytes(shape))
             }
         }
     }

@@ -6,6 +6,7 @@ use super::numbers::Encoding;
 use crate::builder::{Builder, ColumnBuilder};
 use crate::dataset::Node;
 use crate::flow::{Lookup, Open, Stage};
+use crate::least::list_bytes;
 use crate::memory::Counted;
 use crate::{Cardinality, Component, Dataset, Error, Kind, Place, Spec};
 use plimsoll_budget::Account;
@@ -38,6 +39,23 @@ impl Series {
 
     fn len(&self) -> u64 {
         self.segments.iter().map(|s| s.rows).sum()
+    }
+
+    /// Adds the rows of another file to those of the files before it, which must be of the same kind.
+    pub(crate) fn join(all: &mut Option<Series>, file: Series) -> Result<(), Error> {
+        let Some(all) = all else {
+            *all = Some(file);
+            return Ok(());
+        };
+        if (all.encoding, &all.dims) != (file.encoding, &file.dims) {
+            let message = format!(
+                "holds rows {:?} of {:?}, but the files before it {:?} of {:?}",
+                file.dims, file.encoding.raw, all.dims, all.encoding.raw
+            );
+            return Err(Error::in_file(&file.segments[0].file.path, message));
+        }
+        all.segments.extend(file.segments);
+        Ok(())
     }
 }
 
@@ -109,10 +127,10 @@ impl Node for Rows {
         self.columns.iter().map(|c| c.encoding.largest(&c.shape)).sum()
     }
 
-    fn own_bytes(&self) -> Option<u64> {
-        // As everybody, the raw form of an element, and a list of places.
-        let raw = self.columns.iter().map(|c| c.encoding.raw_bytes(&c.shape)).max()?;
-        self.largest()?.checked_mul(3)?.checked_add(raw)?.checked_add(8 + size_of::<(u64, u32)>() as u64)
+    fn working_bytes(&self, rows: usize) -> Option<u64> {
+        // The raw form of elements, and a list of places.
+        let raw = self.columns.iter().map(|c| c.encoding.raw_bytes(&c.shape, rows)).max()?;
+        raw.checked_add(list_bytes((rows * size_of::<(u64, u32)>()) as u64))
     }
 
     fn stage(&self, _open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
@@ -142,6 +160,11 @@ impl Column {
         Column { encoding: series.encoding, shape, size, segments: series.segments, ends }
     }
 
+    /// Whether a request costs so much that it comes from a disk or a network.
+    fn is_slow(&self) -> bool {
+        self.segments.iter().any(|segment| segment.file.is_slow())
+    }
+
     /// The bytes of all rows.
     fn bytes(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0) * self.size as u64
@@ -162,7 +185,9 @@ impl Column {
         let Some(blocks) = blocks else {
             return self.read_scattered(&mut Counted::collect(account, at.len(), all)?, account, out);
         };
-        blocks.fetch(at, self.size, self.bytes(), |offset, memory| self.read_stretch(offset, memory));
+        // A few times as many bytes as were asked for; where a request is dear, everything at once.
+        let most = if self.is_slow() { usize::MAX } else { at.len() * self.size * 4 };
+        blocks.fetch(at, self.size, self.bytes(), most, |offset, memory| self.read_stretch(offset, memory));
         // As long as it can become: while rows are copied nothing is reserved.
         let mut missing = Counted::<(u64, u32)>::new(account)?;
         let missing = missing.grow(at.len(), (0, 0))?;
@@ -185,7 +210,8 @@ impl Column {
             for (row, _) in these.iter_mut() {
                 *row = segment.start + (*row - start) * self.size as u64;
             }
-            Scatter { file: &segment.file, size: self.size, account }.read(these, out)?;
+            let to = |row: usize| row * self.size..(row + 1) * self.size;
+            Scatter { file: &segment.file, account }.read(these, out, to)?;
             rest = others;
         }
         Ok(())
@@ -276,7 +302,6 @@ impl Lookup for RowsLookup {
             return 256 << 10;
         }
         // Where requests are dear, many at a time: they are made in the order of places, and more neighbours meet in one.
-        let slow = self.columns.iter().flat_map(|c| &c.segments).any(|s| s.file.is_slow());
-        if slow { 8 << 20 } else { 512 << 10 }
+        if self.columns.iter().any(Column::is_slow) { 8 << 20 } else { 512 << 10 }
     }
 }

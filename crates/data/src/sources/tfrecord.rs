@@ -4,11 +4,13 @@
 //! (CRC-32C, rotated and shifted) comes from a library.
 
 use super::bytes::{Compression, Format, Sequence, Window};
-use super::files::Files;
+use super::files::{Files, Readable};
+use super::measure::Found;
 use crate::builder::Builder;
 use crate::flow::{Open, Stage};
+use crate::least::string_bytes;
 use crate::{Component, Dataset, Error, Kind, Spec};
-use plimsoll_budget::Budget;
+use plimsoll_budget::{Budget, Bytes};
 use plimsoll_tensor::Shape;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -22,7 +24,7 @@ impl Dataset {
         Dataset::from_result((|| {
             files.expect_some("tfrecord")?;
             let spec = Arc::new(Spec::new([Component::new("record", Kind::Bytes, &[])])?);
-            Ok(Dataset::new(Sequence { files, format: Arc::new(Records { spec, compression }) }))
+            Ok(Dataset::new(Sequence::new(files, Records { spec, compression })))
         })())
     }
 
@@ -56,7 +58,7 @@ impl Dataset {
 /// Writes a TFRecord file.
 ///
 /// ```
-/// use plimsoll_budget::Budget;
+/// use plimsoll_budget::{Budget, Bytes};
 /// use plimsoll_data::{Compression, Dataset, TfRecordWriter};
 /// let path = std::env::temp_dir().join(format!("plimsoll-doc-{}.tfrecord", std::process::id()));
 /// let mut writer = TfRecordWriter::create(&path, Compression::Gzip)?;
@@ -170,6 +172,17 @@ impl Format for Records {
         "tfrecord".into()
     }
 
+    fn key(&self) -> String {
+        format!("tfrecord {:?}", self.compression)
+    }
+
+    fn look(&self, path: &Path, most: u64) -> Option<Found> {
+        match self.compression {
+            Compression::None => lengths(&Readable::open(path).ok()?),
+            _ => self.unpacked_lengths(path, most),
+        }
+    }
+
     fn spec(&self) -> &Arc<Spec> {
         &self.spec
     }
@@ -177,6 +190,90 @@ impl Format for Records {
     fn open(&self, path: &Path, open: &Open) -> Result<Box<dyn Stage>, Error> {
         Ok(Box::new(RecordsStage { window: Window::open(path, self.compression, open)?, broken: false }))
     }
+}
+
+impl Records {
+    /// Finds the longest record of a compressed file, up to about so many bytes. Records are passed over, and never at hand.
+    fn unpacked_lengths(&self, path: &Path, most: u64) -> Option<Found> {
+        let account = Budget::new(Bytes::mib(1)).account("reading");
+        let open = Open::beyond(account.clone(), 1, Some(u64::MAX));
+        let window = Window::open(path, self.compression, &open).ok()?;
+        let unpacking = account.held().0 - Window::bytes_for(0);
+        let mut stage = RecordsStage { window, broken: false };
+        let mut found = Found::default();
+        while found.bytes + 64 * found.elements <= most {
+            let length = match stage.header() {
+                Ok(Some(length)) => {
+                    count(&mut found, length);
+                    length
+                }
+                Ok(None) => {
+                    found.is_all = true;
+                    break;
+                }
+                // Behind what is no record there are none.
+                Err(error) if error.is_data() => {
+                    (found.is_all, found.errors) = (true, 1);
+                    break;
+                }
+                Err(_) => return None,
+            };
+            let mut left = length + 16;
+            while left > 0 {
+                let n = left.min(stage.window.bytes().len() as u64);
+                stage.window.advance(n as usize);
+                left -= n;
+                if left > 0 && !stage.window.more().ok()? {
+                    found.errors = 1;
+                    break;
+                }
+            }
+        }
+        found.working = unpacking + Window::bytes_for(found.longest + 16);
+        Some(found)
+    }
+}
+
+/// The most pieces of a file that are read for the lengths of its records.
+const PIECES: u64 = 1 << 20;
+
+/// Counts a record of so many bytes.
+fn count(found: &mut Found, length: u64) {
+    let bytes = string_bytes(length as usize) as u64;
+    (found.elements, found.bytes) = (found.elements + 1, found.bytes + bytes);
+    (found.largest, found.longest) = (found.largest.max(bytes), found.longest.max(length));
+}
+
+/// Finds the longest record by the lengths in front of them, without a look at what they hold.
+fn lengths(file: &Readable) -> Option<Found> {
+    let mut piece = [0; 4096];
+    let (mut start, mut there, mut at, mut pieces) = (0u64, 0usize, 0u64, 0);
+    let mut found = Found { is_all: true, ..Found::default() };
+    // Behind what is no record there are none.
+    while at.checked_add(12).is_some_and(|end| end <= file.len) {
+        if at + 12 > start + there as u64 {
+            if pieces == PIECES {
+                found.is_all = false;
+                break;
+            }
+            (start, pieces) = (at, pieces + 1);
+            there = file.read_some(at, &mut piece).ok()?;
+            if there < 12 {
+                break;
+            }
+        }
+        let header = &piece[(at - start) as usize..][..12];
+        let length = u64::from_le_bytes(header[..8].try_into().expect("8 bytes"));
+        let is_right = masked(&header[..8]).to_le_bytes() == header[8..12];
+        let next = length.checked_add(16).and_then(|bytes| at.checked_add(bytes)).filter(|next| *next <= file.len);
+        let Some(next) = next.filter(|_| is_right) else { break };
+        count(&mut found, length);
+        at = next;
+    }
+    found.working = Window::bytes_for(found.longest + 16);
+    // Behind the last one there is something else, which is none.
+    found.errors = (at < file.len) as u64;
+    Some(found)
 }
 
 struct RecordsStage {
@@ -225,6 +322,7 @@ impl Stage for RecordsStage {
             }
             let at = self.window.offset();
             let Some(length) = self.header()? else { return Ok(false) };
+            self.window.met(at, length);
             let length = length as usize;
             if !self.window.need(16 + length)? {
                 let there = self.window.bytes().len() - 12;

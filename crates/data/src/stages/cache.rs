@@ -2,9 +2,11 @@
 
 use crate::builder::Builder;
 use crate::column::Chunk;
-use crate::dataset::{Node, describe, open_flow};
+use crate::dataset::{Node, Total, describe, open_flow};
 use crate::flow::{Lookup, Open, Stage};
+use crate::least::list_bytes;
 use crate::memory::Counted;
+use crate::pages::{LARGE, PAGE};
 use crate::permutation::mix;
 use crate::sources::files::{Readable, Scatter};
 use crate::{Cardinality, Dataset, Error, Kind, Spec};
@@ -100,16 +102,43 @@ impl Node for Cache {
         Ok(Some(lookup))
     }
 
-    fn own_bytes(&self) -> Option<u64> {
-        match self.home {
-            Home::Memory => {
-                // All elements, where a part of them is kept (every part may be one element), and one on its way.
-                let kept = self.cardinality().known()?.checked_mul(self.largest()?.checked_add(KEPT)?)?;
-                kept.checked_add(self.largest()?.checked_mul(3)?)?.checked_add(64)
-            }
-            // The buffers through which the file is written.
-            _ => self.largest()?.checked_mul(3)?.checked_add(128 << 10),
+    fn working_bytes(&self, rows: usize) -> Option<u64> {
+        // All elements are read first, one at a time.
+        let reading = super::inlet_bytes(&*self.input)?;
+        if let Home::Memory = self.home {
+            return Some(reading);
         }
+        let writing = reading.checked_add(2 * BUFFER as u64)?;
+        // Then they are read from the file: in the form that they have there, with their places.
+        let finding = match self.spec().bytes() {
+            Some(size) => {
+                let places = list_bytes((rows * size_of::<(u64, u32)>()) as u64);
+                list_bytes((size as u64).checked_mul(rows as u64)?).checked_add(places)?
+            }
+            // With shapes and the lengths of strings.
+            None => {
+                let shapes = (self.spec().components().len() * (1 + 8 * MAX_RANK)) as u64;
+                list_bytes(self.largest()?.checked_add(shapes)?)
+            }
+        };
+        Some(writing.max(finding))
+    }
+
+    fn counted(&self) -> Option<u64> {
+        self.cardinality().known().or_else(|| self.input.counted())
+    }
+
+    fn kept_bytes(&self) -> Option<u64> {
+        let input = self.input.kept_bytes()?;
+        if !matches!(self.home, Home::Memory) {
+            return Some(input);
+        }
+        // All elements, where a part of them is kept (every part may be one element) in lists of their own.
+        let Total { elements, bytes } = self.input.total()?;
+        let n_lists = 4 * self.spec().components().len() as u64;
+        let one = list_bytes(self.largest()?).checked_sub(self.largest()?)?;
+        let rounding = if self.largest()? < LARGE as u64 { 0 } else { one.max(n_lists * PAGE as u64) };
+        input.checked_add(bytes)?.checked_add(elements.checked_mul(KEPT + rounding)?)
     }
 
     fn stage(&self, _open: &Open, _epoch: u64) -> Result<Box<dyn Stage>, Error> {
@@ -126,12 +155,12 @@ impl Cache {
     /// Every epoch has the elements of the first.
     fn each_chunk(&self, open: &Open, mut take: impl FnMut(Chunk) -> Result<(), Error>) -> Result<(), Error> {
         let mut flow = open_flow(&self.input, open, 0)?;
-        let mut block = open.block(&flow.spec, 256 << 10);
+        let mut block = open.block(flow.size, 256 << 10);
         loop {
             let (chunk, follows) = flow.chunk(block);
             if chunk.rows > 0 {
                 if flow.spec.bytes().is_none() {
-                    block = open.block_like(&chunk, block, 256 << 10);
+                    block = open.block_like(&chunk, flow.size, block, 256 << 10);
                 }
                 take(chunk)?;
             }
@@ -202,13 +231,15 @@ impl Cache {
     }
 
     fn write(&self, open: &Open, data: &File, index: Option<&File>, path: &Path) -> Result<(), Error> {
-        const BUFFER: usize = 64 << 10;
         let _held = open.account.account("cache").reserve((2 * BUFFER as u64).into())?;
         let mut data = BufWriter::with_capacity(BUFFER, data);
         let mut index = index.map(|file| BufWriter::with_capacity(BUFFER, file));
         let failed = |e| Error::io(path, e);
         let (mut rows, mut end) = (0u64, HEADER as u64);
         data.write_all(&header(self.digest(), 0)).map_err(failed)?;
+        if let Some(index) = &mut index {
+            index.write_all(&end.to_le_bytes()).map_err(failed)?;
+        }
         self.each_chunk(open, |chunk| {
             for row in 0..chunk.rows {
                 end += encode(&chunk, row, index.is_some(), &mut data).map_err(failed)?;
@@ -244,6 +275,9 @@ pub(crate) fn nameless(folder: &Path) -> Result<File, Error> {
     Ok(file)
 }
 
+/// The buffers of the files that are written.
+const BUFFER: usize = 64 << 10;
+
 /// What a part that is kept takes besides its elements: its place in two lists, each of which may have two places while it grows.
 const KEPT: u64 = 2 * size_of::<Chunk>() as u64 + 3 * size_of::<u64>() as u64;
 
@@ -278,7 +312,7 @@ impl Lookup for Kept {
     }
 }
 
-const MAGIC: [u8; 8] = *b"plimdat1";
+const MAGIC: [u8; 8] = *b"plimdat2";
 const HEADER: usize = 24;
 
 /// `rows` is one more than the number of elements; 0 while the file is being written.
@@ -317,10 +351,14 @@ fn encode(chunk: &Chunk, row: usize, shapes: bool, to: &mut impl Write) -> std::
     Ok(written)
 }
 
+fn word(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("8 bytes"))
+}
+
 /// Elements in a file.
 struct Stored {
     data: Readable,
-    /// For elements of different sizes: where each ends.
+    /// For elements of different sizes: where each begins, and where the last one ends.
     index: Option<Readable>,
     spec: Arc<Spec>,
     len: u64,
@@ -332,7 +370,7 @@ impl Stored {
     fn open(data: Readable, index: Option<Readable>, spec: &Arc<Spec>, digest: u64) -> Result<Stored, Error> {
         let mut found = [0; HEADER];
         data.read(0, &mut found)?;
-        let word = |at: usize| u64::from_le_bytes(found[at..at + 8].try_into().expect("8 bytes"));
+        let word = |at: usize| word(&found[at..at + 8]);
         let path = data.path.clone();
         if found[..8] != MAGIC || word(16) == 0 {
             return Err(Error::in_file(&path, "is not a finished cache of this library; delete it"));
@@ -344,11 +382,10 @@ impl Stored {
         let (len, size) = (word(16) - 1, spec.bytes().map(|n| n as u64));
         let expected = match (size, &index) {
             (Some(size), _) => len.checked_mul(size).and_then(|n| n.checked_add(HEADER as u64)),
-            (None, Some(index)) if index.len / 8 < len => None,
-            (None, Some(_)) if len == 0 => Some(HEADER as u64),
+            (None, Some(index)) if index.len / 8 != len + 1 => None,
             (None, Some(index)) => {
                 let mut end = [0; 8];
-                index.read((len - 1) * 8, &mut end)?;
+                index.read(len * 8, &mut end)?;
                 Some(u64::from_le_bytes(end))
             }
             (None, None) => None,
@@ -366,7 +403,8 @@ impl Stored {
         rows.grow(size as usize * at.len(), 0)?;
         let places = at.iter().zip(0..).map(|(i, row)| (HEADER as u64 + i * size, row));
         let mut places = Counted::collect(&account, at.len(), places)?;
-        Scatter { file: &self.data, size: size as usize, account: &account }.read(&mut places, &mut rows)?;
+        let to = |row: usize| row * size as usize..(row + 1) * size as usize;
+        Scatter { file: &self.data, account: &account }.read(&mut places, &mut rows, to)?;
         let mut start = 0;
         for (component, column) in self.spec.components().iter().zip(&mut out.columns) {
             let bytes = component.bytes().expect("all sizes are known");
@@ -382,30 +420,56 @@ impl Stored {
         Ok(())
     }
 
-    fn gather_one(
-        &self,
-        index: &Readable,
-        i: u64,
-        bytes: &mut Counted<u8>,
-        out: &mut Builder<'_>,
-    ) -> Result<(), Error> {
-        let mut ends = [HEADER as u64; 2];
-        let mut raw = [0; 16];
-        let first = i.saturating_sub(1);
-        let raw = &mut raw[..((i - first + 1) * 8) as usize];
-        index.read(first * 8, raw)?;
-        for (end, raw) in ends.iter_mut().rev().zip(raw.rchunks(8)) {
-            *end = u64::from_le_bytes(raw.try_into().expect("8 bytes"));
+    /// Elements of different sizes: where they lie first, then their bytes, both in the order of the file.
+    fn gather_each(&self, index: &Readable, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
+        const ENTRIES: usize = 2 * size_of::<u64>();
+        let account = out.account().clone();
+        let mut entries = Counted::<u8>::new(&account)?;
+        entries.grow(ENTRIES * at.len(), 0)?;
+        let places = at.iter().zip(0..).map(|(i, row)| (i * size_of::<u64>() as u64, row));
+        let mut places = Counted::collect(&account, at.len(), places)?;
+        let to = |row: usize| row * ENTRIES..(row + 1) * ENTRIES;
+        Scatter { file: index, account: &account }.read(&mut places, &mut entries, to)?;
+
+        // Where each element ends among the bytes of all that are wanted.
+        let mut ends = Counted::collect(&account, at.len(), [])?;
+        let mut end = 0;
+        for ((row, entry), place) in entries.as_chunks::<ENTRIES>().0.iter().enumerate().zip(places.iter_mut()) {
+            let (start, next) = (word(&entry[..8]), word(&entry[8..]));
+            let size = next.checked_sub(start).filter(|_| next <= self.data.len && start >= HEADER as u64);
+            let size = size.ok_or_else(|| self.broken(at[row], start, "its index is broken"))?;
+            end += size as usize;
+            ends.push(end)?;
+            *place = (start, row as u32);
         }
-        let [start, end] = ends;
-        let bad = |message: &str| Error::at_offset(&self.data.path, start, format!("element {i}: {message}"));
-        let size = end.checked_sub(start).filter(|_| end <= self.data.len).ok_or_else(|| bad("its index is broken"))?;
-        bytes.clear();
-        bytes.grow(size as usize, 0)?;
-        self.data.read(start, bytes)?;
-        decode(&self.spec, bytes, out).ok_or_else(|| bad("is not what was written"))??;
-        out.commit_rows(1);
+        let to = |row: usize| if row == 0 { 0..ends[0] } else { ends[row - 1]..ends[row] };
+        let mut bytes = Counted::<u8>::new(&account)?;
+        bytes.grow(end, 0)?;
+        Scatter { file: &self.data, account: &account }.read(&mut places, &mut bytes, to)?;
+        for (row, i) in at.iter().enumerate() {
+            let element = decode(&self.spec, &bytes[to(row)], out);
+            let start = word(&entries[row * ENTRIES..][..8]);
+            element.ok_or_else(|| self.broken(*i, start, "is not what was written"))??;
+            out.commit_rows(1);
+        }
         Ok(())
+    }
+
+    fn broken(&self, element: u64, offset: u64, message: &str) -> Error {
+        Error::at_offset(&self.data.path, offset, format!("element {element}: {message}"))
+    }
+}
+
+/// Strings, each behind its length; ends where they are no such thing.
+#[derive(Clone)]
+struct Strings<'a>(&'a [u8]);
+
+impl<'a> Iterator for Strings<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let length = u64::from_le_bytes(self.0.split_off(..8)?.try_into().ok()?);
+        self.0.split_off(..usize::try_from(length).ok()?)
     }
 }
 
@@ -431,14 +495,18 @@ fn decode(spec: &Spec, mut from: &[u8], out: &mut Builder<'_>) -> Option<Result<
                 if n > from.len() / 8 {
                     return None;
                 }
-                let mut strings = Vec::with_capacity(n);
-                for _ in 0..n {
-                    let length = u64::from_le_bytes(from.split_off(..8)?.try_into().ok()?);
-                    strings.push(from.split_off(..usize::try_from(length).ok()?)?);
+                let strings = Strings(from).take(n);
+                let (mut found, mut bytes) = (0, 0);
+                for string in strings.clone() {
+                    (found, bytes) = (found + 1, bytes + 8 + string.len());
+                }
+                if found < n {
+                    return None;
                 }
                 if let Err(error) = column.add_strings(&shape, strings) {
                     return Some(Err(error));
                 }
+                from.split_off(..bytes)?;
             }
         }
     }
@@ -453,10 +521,7 @@ impl Lookup for Stored {
     fn gather(&self, _epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
         match (self.size, &self.index) {
             (Some(size), _) => self.gather_same(size, at, out),
-            (None, Some(index)) => {
-                let mut bytes = Counted::new(&out.account().clone())?;
-                at.iter().try_for_each(|i| self.gather_one(index, *i, &mut bytes, out))
-            }
+            (None, Some(index)) => self.gather_each(index, at, out),
             (None, None) => unreachable!("`open` refuses this"),
         }
     }

@@ -2,8 +2,9 @@
 
 use super::Inlet;
 use crate::builder::Builder;
-use crate::dataset::{Node, expect_lookup, open_flow};
+use crate::dataset::{Node, Total, expect_lookup, open_flow};
 use crate::flow::{InTurn, Lookup, Open, Stage};
+use crate::least::{flow_bytes, list_bytes};
 use crate::memory::Counted;
 use crate::{Cardinality, Component, Dataset, Error, Spec};
 use std::sync::Arc;
@@ -117,8 +118,25 @@ impl Node for Zip {
         self.inputs.iter().map(|input| input.largest()).sum()
     }
 
-    fn through_bytes(&self, rows: usize) -> Option<u64> {
-        self.inputs.iter().map(|input| input.through_bytes(rows)).sum()
+    fn counted(&self) -> Option<u64> {
+        let count = |input: &Arc<dyn Node>| match input.cardinality() {
+            Cardinality::Infinite => Some(u64::MAX),
+            _ => input.counted(),
+        };
+        let least = self.inputs.iter().map(count).try_fold(u64::MAX, |least, n| Some(n?.min(least)));
+        least.filter(|n| *n < u64::MAX)
+    }
+
+    fn total(&self) -> Option<Total> {
+        let elements = self.inputs.iter().filter_map(|input| Some(input.total()?.elements)).min()?;
+        Total::of(elements, self.largest()?)
+    }
+
+    fn working_bytes(&self, rows: usize) -> Option<u64> {
+        match self.is_lookup() {
+            true => self.inputs.iter().map(|input| input.working_bytes(rows)).try_fold(0, |a, b| Some(b?.max(a))),
+            false => self.inputs.iter().map(|input| super::inlet_bytes(&**input)).sum(),
+        }
     }
 
     fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
@@ -265,6 +283,24 @@ impl Node for Concatenate {
 
     fn is_lookup(&self) -> bool {
         self.inputs.iter().all(|input| input.is_lookup())
+    }
+
+    fn working_bytes(&self, rows: usize) -> Option<u64> {
+        let is_lookup = self.is_lookup();
+        // One after another.
+        let of = |input: &Arc<dyn Node>| match is_lookup {
+            true => input.working_bytes(rows)?.checked_add(list_bytes(8 * rows as u64)),
+            false => flow_bytes(&**input),
+        };
+        self.inputs.iter().map(of).try_fold(0, |most, bytes| Some(bytes?.max(most)))
+    }
+
+    fn counted(&self) -> Option<u64> {
+        self.inputs.iter().map(|input| input.counted()).try_fold(0u64, |sum, n| sum.checked_add(n?))
+    }
+
+    fn total(&self) -> Option<Total> {
+        self.inputs.iter().map(|input| input.total()).try_fold(Total::default(), |sum, total| sum.with(total?))
     }
 
     fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {

@@ -84,7 +84,7 @@ impl Stage for IgnoreStage {
         }
         let start = self.trail.enter(n, |used| self.flow.skip(used).map(Some))?;
         self.used = start.used;
-        let (account, spec) = (self.open.account.clone(), self.flow.spec.clone());
-        pass_over(start.given, n, &account, &spec, |out, want| self.fill(out, want)).map(Some)
+        let (account, spec, most) = (self.open.account.clone(), self.flow.spec.clone(), self.flow.at_a_time());
+        pass_over(start.given..n, most, &account, &spec, |out, want| self.fill(out, want)).map(Some)
     }
 }

@@ -57,6 +57,10 @@ impl Node for Filter {
         false
     }
 
+    fn working_bytes(&self, _rows: usize) -> Option<u64> {
+        super::inlet_bytes(&*self.input)
+    }
+
     fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
         let input = Inlet::new(open_flow(&self.input, open, epoch)?);
         let trail = open.trails.of(Key::of(self));
@@ -117,7 +121,8 @@ impl Stage for FilterStage {
             return Ok(None);
         }
         let start = self.trail.enter(n, |used| self.input.skip(used))?;
-        let (account, spec) = (self.input.flow().open.account.clone(), self.input.flow().spec.clone());
-        pass_over(start.given, n, &account, &spec, |out, want| self.fill(out, want)).map(Some)
+        let flow = self.input.flow();
+        let (account, spec, most) = (flow.open.account.clone(), flow.spec.clone(), flow.at_a_time());
+        pass_over(start.given..n, most, &account, &spec, |out, want| self.fill(out, want)).map(Some)
     }
 }

@@ -5,10 +5,12 @@
 use super::Inlet;
 use crate::builder::Builder;
 use crate::column::{Chunk, Column, dtype};
-use crate::dataset::{Node, expect_lookup, n_links, open_flow};
+use crate::dataset::{Node, Total, expect_lookup, open_flow};
 use crate::flow::{Flow, Lookup, Open, Stage};
+use crate::least::{held_bytes, list_bytes};
 use crate::memory::Counted;
-use crate::{BatchSizes, Cardinality, Component, Dataset, Error, Place, Spec};
+use crate::{BatchSizes, Cardinality, Component, Dataset, Error, Kind, Place, Spec};
+use plimsoll_budget::Bytes;
 use plimsoll_tensor::{DType, MAX_RANK, Shape, Tensor};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -73,6 +75,10 @@ impl Dataset {
             if size == 0 || shift == 0 || stride == 0 {
                 return Err(Error::pipeline(what, "size, shift and stride must be at least 1"));
             }
+            if let Some(padding) = &padding {
+                padding.check(input.spec())?;
+            }
+            let drop = drop || padding.as_ref().is_some_and(|padding| padding.drop_remainder);
             let full = drop || input.cardinality().known().is_some_and(|n| exact(n, size, shift, stride));
             let full = full || input.cardinality() == Cardinality::Infinite;
             let mut components = Vec::new();
@@ -94,10 +100,28 @@ impl Dataset {
 /// How [`Dataset::padded_batch`] pads.
 ///
 /// By default: every axis whose size differs to the largest of the batch, numbers with 0, strings with the empty string.
+///
+/// ```
+/// use plimsoll_budget::Budget;
+/// use plimsoll_data::{Component, Dataset, Kind, Padding};
+/// use plimsoll_tensor::DType;
+/// let components = [Component::ragged("ids", DType::I64, &[None]), Component::ragged("words", Kind::Bytes, &[None])];
+/// let sentences = Dataset::range(1, 3, 1).map(components, |row, out| {
+///     let n = row.get::<i64>("value")?[0] as usize;
+///     out.set("ids", &[n], &vec![7i64; n])?;
+///     out.strings("words", &[n], &vec![&b"word"[..]; n])
+/// });
+/// let padding = Padding::default().value("ids", -1.0).string("words", b"<pad>");
+/// let batch = sentences.padded_batch(2, padding).iter(&Budget::unlimited())?.next().unwrap()?;
+/// assert_eq!(batch.get::<i64>("ids")?, [7, -1, 7, 7]);
+/// assert!(batch.strings("words")?.eq([&b"word"[..], b"<pad>", b"word", b"word"]));
+/// # Ok::<(), plimsoll_data::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Padding {
     sizes: Vec<(String, Vec<Option<usize>>)>,
-    values: Vec<(String, Tensor)>,
+    values: Vec<(String, f64)>,
+    strings: Vec<(String, Vec<u8>)>,
     drop_remainder: bool,
 }
 
@@ -110,8 +134,13 @@ impl Padding {
 
     /// Pads a component of numbers with this value.
     pub fn value(mut self, name: &str, value: f64) -> Padding {
-        // Stored as f64 and rounded to the component's type when used.
-        self.values.push((name.into(), Tensor::scalar(value)));
+        self.values.push((name.into(), value));
+        self
+    }
+
+    /// Pads a component of strings with this one.
+    pub fn string(mut self, name: &str, string: &[u8]) -> Padding {
+        self.strings.push((name.into(), string.to_vec()));
         self
     }
 
@@ -119,6 +148,20 @@ impl Padding {
     pub fn drop_remainder(mut self) -> Padding {
         self.drop_remainder = true;
         self
+    }
+
+    /// Every component that is named is there and holds what it is padded with.
+    fn check(&self, spec: &Spec) -> Result<(), Error> {
+        self.sizes.iter().try_for_each(|(name, _)| spec.expect("padded batch", name).map(drop))?;
+        let values = self.values.iter().map(|(name, _)| (name, "a number"));
+        for (name, what) in values.chain(self.strings.iter().map(|(name, _)| (name, "a string"))) {
+            let component = &spec.components()[spec.expect("padded batch", name)?];
+            if (component.kind == Kind::Bytes) != (what == "a string") {
+                let message = format!("component {component} cannot be padded with {what}");
+                return Err(Error::pipeline("padded batch", message));
+            }
+        }
+        Ok(())
     }
 
     fn wanted(&self, name: &str) -> Option<&[Option<usize>]> {
@@ -137,8 +180,30 @@ impl Padding {
         Ok(Component { dims: Some(dims), ..component.clone() })
     }
 
+    /// The bytes of the largest element when padded, from those of the largest that is not.
+    fn largest(&self, spec: &Spec, largest: u64) -> Option<u64> {
+        let mut sum = 0u64;
+        for c in spec.components() {
+            let c = self.component(c).ok()?;
+            let n_open = c.dims.as_ref()?.iter().filter(|dim| dim.is_none()).count() as u64;
+            sum = sum.checked_add(match (c.bytes(), n_open) {
+                (Some(bytes), _) => (bytes as u64).next_multiple_of(8),
+                // As many values as another element has; padding of strings is empty strings, which have a place each.
+                (None, 0 | 1) => {
+                    let known = c.dims.as_ref()?.iter().flatten().product::<usize>() as u64;
+                    let empty = if c.kind == Kind::Bytes { largest.max(known.checked_mul(8)?) } else { 0 };
+                    largest.checked_add(empty)?
+                }
+                // The most of one axis may meet the most of another.
+                _ => return None,
+            })?;
+        }
+        Some(sum)
+    }
+
     fn pattern(&self, name: &str, dtype: DType) -> Vec<u8> {
-        let value = self.values.iter().find(|(n, _)| n == name).map_or(0.0, |(_, value)| value.to_f64()[0]);
+        // Rounded to the component's type.
+        let value = self.values.iter().find(|(n, _)| n == name).map_or(0.0, |(_, value)| *value);
         Tensor::from_f64(dtype, Shape::scalar(), &[value]).expect("one value for a scalar").bytes().to_vec()
     }
 }
@@ -159,17 +224,13 @@ struct Rule {
 }
 
 impl Rule {
-    fn full_only(&self) -> bool {
-        self.drop || self.padding.as_ref().is_some_and(|p| p.drop_remainder)
-    }
-
     /// The elements that a window spans.
     fn span(&self) -> u64 {
         (self.size as u64 - 1) * self.stride as u64 + 1
     }
 
     fn n_windows(&self, n: u64) -> u64 {
-        match self.full_only() {
+        match self.drop {
             true if n < self.span() => 0,
             true => (n - self.span()) / self.shift as u64 + 1,
             false => n.div_ceil(self.shift as u64),
@@ -269,7 +330,11 @@ impl Rule {
                 Ok(())
             }
             None => {
-                let mut strings: Vec<&[u8]> = vec![b""; whole.elements()];
+                // Those of the batch and those of a row.
+                let n_strings = whole.elements() + target.elements();
+                let _held = out.account().reserve(Bytes::from(n_strings * size_of::<&[u8]>()))?;
+                let string = padding.strings.iter().find(|(name, _)| *name == component.name);
+                let mut strings: Vec<&[u8]> = vec![string.map_or(b"", |(_, s)| s); whole.elements()];
                 for row in 0..column.rows {
                     let from: Vec<&[u8]> = column.values(row..row + 1).map(|v| column.string(v)).collect();
                     let n = target.elements();
@@ -311,8 +376,12 @@ struct Group {
 impl Node for Group {
     fn describe(&self) -> String {
         let Rule { what, size, shift, stride, .. } = &*self.rule;
-        let end = if self.rule.full_only() { ", full ones only" } else { "" };
-        let padding = self.rule.padding.as_ref().map_or(String::new(), |p| format!(", {:?} {:?}", p.sizes, p.values));
+        let end = if self.rule.drop { ", full ones only" } else { "" };
+        let padding = self
+            .rule
+            .padding
+            .as_ref()
+            .map_or(String::new(), |p| format!(", {:?} {:?} {:?}", p.sizes, p.values, p.strings));
         match *what {
             "window" => format!("window of {size} every {shift}, stride {stride}{end}"),
             what => format!("{what} of {size}{end}{padding}"),
@@ -335,38 +404,65 @@ impl Node for Group {
         self.input.is_lookup()
     }
 
-    fn own_bytes(&self) -> Option<u64> {
-        let element = self.input.largest()?;
-        // By number a batch is made in one go, and one may be in use meanwhile. Else there are the elements of a window, held and
-        // taken in, and the window, whose size may not be in its shape.
-        let in_one_go = self.is_lookup() && self.rule.is_batch() && self.input.spec().is_fixed();
-        let copies = if in_one_go && self.rule.size <= Open::ROWS { 2 } else { 6 };
-        let elements = element.checked_mul(self.rule.span().max(self.rule.shift as u64))?.checked_mul(copies)?;
-        // And every link's list of their numbers, a source's with their places.
-        elements.checked_add(8 * (n_links(&*self.input) + 2) * self.rule.size as u64)
+    fn working_bytes(&self, rows: usize) -> Option<u64> {
+        let Rule { size, shift, stride, .. } = *self.rule;
+        let fixed = self.rule.padding.is_none() && self.input.spec().is_fixed();
+        let held = |rows: u64| held_bytes(&*self.input, rows);
+        // Texts on their way into a padded batch.
+        let padding = if self.rule.padding.is_some() { self.largest()?.checked_mul(4)? } else { 0 };
+        if self.is_lookup() {
+            let at_a_time = if fixed { rows.saturating_mul(size).min(Open::ROWS) } else { size };
+            // The elements of a window, which grow by moving.
+            let elements = if fixed { 0 } else { held(size as u64)?.checked_mul(2)? };
+            let numbers = list_bytes(8 * at_a_time as u64);
+            return self
+                .input
+                .working_bytes(at_a_time)?
+                .checked_add(numbers)?
+                .checked_add(elements)?
+                .checked_add(padding);
+        }
+        if fixed && self.rule.is_batch() {
+            // The input writes where the batches belong; elements behind a bad one are made and dropped.
+            return super::inlet_bytes(&*self.input);
+        }
+        let span = self.rule.span();
+        // The elements of a window, held and growing by moving; those of the one before, where they overlap; every so many of them.
+        let copies = if shift as u64 >= span { 2 } else { 3 };
+        let picked = if stride > 1 { held(size as u64)?.checked_mul(2)? } else { 0 };
+        let elements = held(span)?.checked_mul(copies)?.checked_add(picked)?.checked_add(padding)?;
+        super::inlet_bytes(&*self.input)?.checked_add(elements)
     }
 
     fn largest(&self) -> Option<u64> {
-        match &self.rule.padding {
-            None => self.input.largest()?.checked_mul(self.rule.size as u64),
-            Some(_) => self.spec.bytes().map(|n| n as u64),
-        }
+        let size = self.rule.size as u64;
+        let row = match &self.rule.padding {
+            // A short column may be rounded up where it has few rows.
+            None => match self.input.spec().bytes() {
+                Some(bytes) => return (bytes as u64).checked_mul(size)?.checked_add(8 * self.n_components()),
+                None => self.input.largest()?,
+            },
+            Some(padding) => padding.largest(self.input.spec(), self.input.largest()?)?,
+        };
+        row.checked_mul(size)
     }
 
-    fn through_bytes(&self, rows: usize) -> Option<u64> {
-        let direct = self.rule.is_batch() && self.is_lookup() && self.input.spec().is_fixed();
-        let at_a_time = rows.saturating_mul(self.rule.size).min(Open::ROWS);
-        let input = self.input.through_bytes(at_a_time).filter(|_| direct)?;
-        input.checked_add(8 * at_a_time as u64)
+    fn counted(&self) -> Option<u64> {
+        Some(self.rule.n_windows(self.input.counted()?))
+    }
+
+    fn total(&self) -> Option<Total> {
+        let elements = self.rule.n_windows(self.input.total()?.elements);
+        Total::of(elements, self.largest()?)
     }
 
     fn batch_sizes(&self) -> Option<BatchSizes> {
         let Rule { size, shift, stride, .. } = *self.rule;
-        let n = self.input.cardinality().known();
+        let n = self.input.counted();
         let most = n.map_or(size, |n| size.min(n as usize));
         let in_row = shift == size && stride == 1;
         let last = match n {
-            _ if self.rule.full_only() || self.input.cardinality() == Cardinality::Infinite => Some(size),
+            _ if self.rule.drop || self.input.cardinality() == Cardinality::Infinite => Some(size),
             Some(n) if in_row => Some(n as usize - (n.max(1) as usize - 1) / size * size),
             _ => None,
         };
@@ -393,6 +489,12 @@ impl Node for Group {
     }
 }
 
+impl Group {
+    fn n_components(&self) -> u64 {
+        self.spec.components().len() as u64
+    }
+}
+
 struct GroupLookup {
     input: Arc<dyn Lookup>,
     rule: Arc<Rule>,
@@ -414,6 +516,7 @@ impl GroupLookup {
             return windows.iter().try_for_each(|w| self.slow(epoch, *w, out));
         }
         let before = out.rows();
+        out.reserve(&self.rule.component, windows.len() * size)?;
         let mut numbers = windows.iter().flat_map(|w| self.rule.rows(*w, n)).peekable();
         let mut result = Ok(());
         while result.is_ok() && numbers.peek().is_some() {
@@ -492,18 +595,25 @@ impl Stage for BatchStage {
             if let Err(error) = result {
                 return self.lose(batch.rows(), error);
             }
-            if batch.rows() > 0 && !(short && self.rule.full_only()) {
+            if batch.rows() > 0 && !(short && self.rule.drop) {
                 self.rule.append(&batch.finish(), self.next, out)?;
             }
             return Ok(true);
         }
         let before = out.rows();
-        let result = self.flow.fill_exact(out, want * size);
+        let room = out.reserve(&self.rule.component, want * size);
+        let result = room.and_then(|()| self.flow.fill_exact(out, want * size));
         let rest = (out.rows() - before) % size;
         let whole = out.rows() - rest;
         self.next += (out.rows() - before) as u64;
         let mut kept = Ok(());
-        if rest > 0 && matches!(result, Ok(false)) && !self.rule.full_only() {
+        if rest > 0 && out.rows() == rest && matches!(result, Ok(false)) && !self.rule.drop {
+            // The only one, and complete as it is.
+            out.group(rest);
+            self.ended = true;
+            return Ok(true);
+        }
+        if rest > 0 && matches!(result, Ok(false)) && !self.rule.drop {
             // Shorter than the others, so it does not fit among them.
             kept = self.keep(out, whole);
         }
@@ -525,7 +635,7 @@ impl Stage for BatchStage {
         let skipped = self.flow.skip(n.saturating_mul(size))?;
         self.next += skipped;
         self.ended = skipped < n.saturating_mul(size);
-        Ok(Some(if self.rule.full_only() { skipped / size } else { skipped.div_ceil(size) }))
+        Ok(Some(if self.rule.drop { skipped / size } else { skipped.div_ceil(size) }))
     }
 }
 
@@ -541,12 +651,13 @@ impl BatchStage {
         self.next += 1 + skipped;
         self.ended = skipped < rest;
         // The last one, shorter than the others, may not be wanted at all.
-        if self.ended && self.rule.full_only() { Ok(false) } else { Err(error) }
+        if self.ended && self.rule.drop { Ok(false) } else { Err(error) }
     }
 
     fn keep(&mut self, out: &mut Builder<'_>, from: usize) -> Result<(), Error> {
         let mut rest = self.flow.builder()?;
         let rows = from..out.rows();
+        rest.reserve(&self.rule.component, rows.len())?;
         for (to, column) in rest.columns.iter_mut().zip(&mut out.columns) {
             to.take_from(column, rows.clone())?;
         }
@@ -587,8 +698,13 @@ impl GroupStage {
         self.first += gone as u64;
         let n_bad = self.n_bad_before(self.first);
         self.bad.drain(..n_bad);
-        held.append(&self.held, gone - n_bad..self.held.rows)?;
-        self.held = Chunk { rows: 0, columns: Vec::new() };
+        let kept = gone - n_bad..self.held.rows;
+        // What nobody needs any more goes before anything comes.
+        let old = std::mem::replace(&mut self.held, Chunk { rows: 0, columns: Vec::new() });
+        if !kept.is_empty() {
+            held.append(&old, kept)?;
+        }
+        std::mem::drop(old);
         while held.rows() + self.bad.len() < want && !self.ended {
             let there = held.rows() + self.bad.len();
             match self.input.peek(want - there + left_out) {
@@ -640,7 +756,7 @@ impl Stage for GroupStage {
             self.take_in(0, span)?;
         }
         let short = self.n_held() < span;
-        if self.n_held() == 0 || short && self.rule.full_only() {
+        if self.n_held() == 0 || short && self.rule.drop {
             return Ok(false);
         }
         let result = self.append(out);

@@ -4,11 +4,13 @@ use super::Inlet;
 use crate::ahead::{Ahead, Lead};
 use crate::builder::Builder;
 use crate::column::{Chunk, Row};
-use crate::dataset::{Node, open_flow};
+use crate::dataset::{Node, Total, open_flow};
 use crate::flow::{Flow, Open, Stage, pass_over};
+use crate::least::{fixed_bytes, flow_bytes, held_bytes, least_bytes};
 use crate::trail::{Key, Trail};
 use crate::{Calls, Cardinality, Component, Dataset, Error, Spec};
-use std::sync::Arc;
+use plimsoll_budget::{Budget, Bytes};
+use std::sync::{Arc, OnceLock};
 
 type Function = dyn Fn(&Row<'_>) -> Result<Dataset, Error> + Send + Sync;
 
@@ -64,7 +66,7 @@ impl Dataset {
             if cycle == 0 || block == 0 {
                 return Err(Error::pipeline(what, "cycle and block must be at least 1"));
             }
-            Ok(Interleave { input, spec: Arc::new(spec?), what, cycle, block, lead, function })
+            Ok(Interleave { input, spec: Arc::new(spec?), what, cycle, block, lead, function, parts: OnceLock::new() })
         })
     }
 }
@@ -77,6 +79,8 @@ struct Interleave {
     block: usize,
     lead: Option<Lead>,
     function: Arc<Function>,
+    /// What elements become, once it has been asked for.
+    parts: OnceLock<Option<Parts>>,
 }
 
 impl Node for Interleave {
@@ -100,19 +104,44 @@ impl Node for Interleave {
         false
     }
 
-    fn own_bytes(&self) -> Option<u64> {
-        // What the data sets inside need is known when they are made.
-        None
+    fn working_bytes(&self, _rows: usize) -> Option<u64> {
+        let Parts { parts, times } = self.parts()?;
+        let ahead = if self.lead.is_some() { held_bytes(self, 1)? } else { 0 };
+        let mut working: Vec<u64> = parts.iter().map(|part| flow_bytes(&**part)).collect::<Option<_>>()?;
+        working.sort_unstable();
+        let most = match times {
+            // Those that take most may meet.
+            1 => working.iter().rev().take(self.cycle).map(|bytes| bytes.checked_add(ahead)).sum::<Option<u64>>()?,
+            _ => working.last()?.checked_mul(*times)?.checked_add(ahead)?.checked_mul(self.cycle as u64)?,
+        };
+        super::inlet_bytes(&*self.input)?.checked_add(most)
     }
 
     fn largest(&self) -> Option<u64> {
-        self.spec.bytes().map(|n| n as u64)
+        let of_parts = || {
+            let Parts { parts, times } = self.parts()?;
+            let largest = parts.iter().map(|part| part.largest()).try_fold(0, |a, b| Some(b?.max(a)))?;
+            largest.checked_mul(*times)
+        };
+        fixed_bytes(&self.spec).or_else(of_parts)
+    }
+
+    fn kept_bytes(&self) -> Option<u64> {
+        let Parts { parts, times } = self.parts()?;
+        let kept = parts.iter().map(|part| part.kept_bytes()).sum::<Option<u64>>()?;
+        self.input.kept_bytes()?.checked_add(kept).filter(|_| kept == 0 || *times == 1)
+    }
+
+    fn total(&self) -> Option<Total> {
+        let Parts { parts, .. } = self.parts().filter(|parts| parts.times == 1)?;
+        parts.iter().map(|part| part.total()).try_fold(Total::default(), |sum, total| sum.with(total?))
     }
 
     fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
         Ok(Box::new(InterleaveStage {
             input: Inlet::new(open_flow(&self.input, open, epoch)?),
-            open: open.clone(),
+            // Most of the data sets are met here for the first time, where not all have been looked at.
+            open: if self.has_seen_all() { open.clone() } else { open.weighing() },
             spec: self.spec.clone(),
             what: self.what,
             cycle: self.cycle,
@@ -131,6 +160,46 @@ impl Node for Interleave {
     fn trail(&self) -> Option<Key> {
         // One data set at a time begins where the one before ended; several are not at one place.
         (self.cycle == 1).then(|| Key::of(self))
+    }
+}
+
+/// How many data sets are looked at to find out what they take, evenly spread, and among how many elements.
+const LOOK_AT: u64 = 16;
+const AMONG: u64 = 1 << 16;
+
+/// What elements become, and what the figures of these have to be taken by: where not all have been looked at, there is room for
+/// some that take twice as much.
+struct Parts {
+    parts: Vec<Arc<dyn Node>>,
+    times: u64,
+}
+
+impl Interleave {
+    /// The data sets that elements become in the first epoch.
+    fn parts(&self) -> Option<&Parts> {
+        self.parts.get_or_init(|| self.look()).as_ref()
+    }
+
+    fn has_seen_all(&self) -> bool {
+        matches!(self.parts.get(), Some(Some(Parts { times: 1, .. })))
+    }
+
+    fn look(&self) -> Option<Parts> {
+        let n = self.input.total()?.elements;
+        let least = (n <= AMONG).then(|| least_bytes(&*self.input))??;
+        let open = Open::beyond(Budget::new(Bytes(least)).account(self.what), 1, Some(least));
+        let mut input = Inlet::new(open_flow(&self.input, &open, 0).ok()?);
+        let (mut parts, spec, step) = (Vec::new(), self.input.spec(), n.div_ceil(LOOK_AT).max(1));
+        let mut index = 0;
+        while let Some((chunk, rows)) = input.peek(1).ok()? {
+            if index % step == 0 {
+                let view = Row { spec, chunk, row: rows.start, index, epoch: 0 };
+                parts.push((self.function)(&view).ok()?.node().ok()?);
+            }
+            index += 1;
+            input.advance(1);
+        }
+        Some(Parts { parts, times: if step == 1 { 1 } else { 2 } })
     }
 }
 
@@ -163,11 +232,12 @@ impl InterleaveStage {
             return Err(Error::pipeline(self.what, message));
         }
         let flow = open_flow(&node, &self.open, self.epoch)?;
+        let size = flow.size;
         Ok(match self.lead {
             None => flow,
             Some(lead) => {
-                let ahead = Ahead::of_flow(flow, self.spec.clone(), None, self.epoch, lead, &self.open);
-                Flow::new(Box::new(ahead), self.spec.clone(), &self.open, "interleaved")
+                let ahead = Ahead::of_flow(flow, self.spec.clone(), size, None, self.epoch, lead, &self.open);
+                Flow::new(Box::new(ahead), self.spec.clone(), &self.open, "interleaved").of_size(size)
             }
         })
     }
@@ -213,7 +283,7 @@ impl Stage for InterleaveStage {
         }
         let start = self.trail.enter(n, |used| self.input.skip(used))?;
         let (account, spec) = (self.open.account.clone(), self.spec.clone());
-        pass_over(start.given, n, &account, &spec, |out, want| self.fill(out, want)).map(Some)
+        pass_over(start.given..n, 1, &account, &spec, |out, want| self.fill(out, want)).map(Some)
     }
 }
 

@@ -3,8 +3,9 @@
 use super::{Inlet, Transform};
 use crate::builder::Builder;
 use crate::column::{Chunk, Row};
-use crate::dataset::{Node, expect_lookup, open_flow};
+use crate::dataset::{Node, Total, expect_lookup, open_flow};
 use crate::flow::{Lookup, Open, Stage};
+use crate::least::{fixed_bytes, held_bytes};
 use crate::memory::as_numbers_mut;
 use crate::{BatchSizes, Cardinality, Component, Dataset, Error, Kind, Spec};
 use plimsoll_budget::Reservation;
@@ -38,10 +39,23 @@ impl Dataset {
     where
         F: Fn(&Row<'_>, &mut Writer<'_, '_>) -> Result<(), Error> + Send + Sync + 'static,
     {
+        self.map_of_sizes(components, Sizes::unknown(), function)
+    }
+
+    /// As [`Dataset::map`], with a function of which more is known.
+    pub(crate) fn map_of_sizes<F>(
+        &self,
+        components: impl IntoIterator<Item = Component>,
+        sizes: Sizes,
+        function: F,
+    ) -> Dataset
+    where
+        F: Fn(&Row<'_>, &mut Writer<'_, '_>) -> Result<(), Error> + Send + Sync + 'static,
+    {
         let spec = Spec::new(components);
         self.then(|input| {
             let spec = Arc::new(spec?);
-            let transform = Write { input: input.spec().clone(), spec: spec.clone(), function };
+            let transform = Write { input: input.spec().clone(), spec: spec.clone(), function, sizes };
             Ok(Map { input, spec, transform: Arc::new(transform), what: "map" })
         })
     }
@@ -164,13 +178,23 @@ impl<'a, 'b> Writer<'a, 'b> {
     /// # Errors
     /// As [`Writer::set`].
     pub fn strings(&mut self, name: &str, shape: &[usize], strings: &[&[u8]]) -> Result<(), Error> {
-        let column = self.expect(name, Kind::Bytes, shape)?;
-        let shape = Shape::new(shape);
-        if shape.elements() != strings.len() {
-            let message = format!("shape {shape} has {} strings, but {} were given", shape.elements(), strings.len());
+        if shape.iter().product::<usize>() != strings.len() {
+            let n = shape.iter().product::<usize>();
+            let message = format!("shape {shape:?} has {n} strings, but {} were given", strings.len());
             return Err(Error::element(format!("component '{name}': {message}")));
         }
-        self.out.columns[column].add_strings(&shape, strings.iter().copied())
+        self.put_strings(name, shape, strings.iter().copied())
+    }
+
+    /// Writes as many strings as the shape has.
+    pub(crate) fn put_strings<'s>(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        strings: impl Iterator<Item = &'s [u8]> + Clone,
+    ) -> Result<(), Error> {
+        let column = self.expect(name, Kind::Bytes, shape)?;
+        self.out.columns[column].add_strings(&Shape::new(shape), strings)
     }
 
     /// Copies a component of the element that is read.
@@ -224,6 +248,24 @@ struct Write<F> {
     input: Arc<Spec>,
     spec: Arc<Spec>,
     function: F,
+    sizes: Sizes,
+}
+
+/// What is known of a function that makes elements.
+pub(crate) struct Sizes {
+    /// The bytes of the largest element that it makes of one of so many bytes, where sizes are not in the components.
+    pub(crate) largest: Box<dyn Fn(u64) -> Option<u64> + Send + Sync>,
+    /// What it holds meanwhile.
+    pub(crate) scratch: Box<dyn Fn(u64) -> Option<u64> + Send + Sync>,
+    /// What all elements that it makes have together, where that is known.
+    pub(crate) total: Box<dyn Fn() -> Option<Total> + Send + Sync>,
+}
+
+impl Sizes {
+    /// What is known of a function of the user.
+    fn unknown() -> Sizes {
+        Sizes { largest: Box::new(|_| None), scratch: Box::new(|_| Some(0)), total: Box::new(|| None) }
+    }
 }
 
 impl<F> Transform for Write<F>
@@ -244,6 +286,18 @@ where
                 .map_err(|error| (row, error.for_element("map", number(row))))?;
         }
         Ok(())
+    }
+
+    fn largest(&self, input: u64) -> Option<u64> {
+        (self.sizes.largest)(input)
+    }
+
+    fn scratch(&self, input: u64) -> Option<u64> {
+        (self.sizes.scratch)(input)
+    }
+
+    fn total(&self) -> Option<Total> {
+        (self.sizes.total)()
     }
 }
 
@@ -355,14 +409,15 @@ impl Node for Map {
         Some(given)
     }
 
-    fn through_bytes(&self, rows: usize) -> Option<u64> {
-        if self.transform.is_in_place() {
-            return self.input.through_bytes(rows);
-        }
-        let element = self.input.spec().bytes()?;
-        let rows = rows.min(part(PART, element));
-        // What is gathered in several goes grows by moving.
-        self.input.through_bytes(rows)?.checked_add(3 * (rows as u64).checked_mul(element as u64)?)
+    fn working_bytes(&self, rows: usize) -> Option<u64> {
+        let working = match self.is_lookup() {
+            true if self.transform.is_in_place() => return self.input.working_bytes(rows),
+            // Element by element, where there is no room for more.
+            true => self.input.working_bytes(1)?.checked_add(held_bytes(&*self.input, 1)?)?,
+            false => super::inlet_bytes(&*self.input)?,
+        };
+        // A function that has no use for the size of its input need not know it.
+        working.checked_add(self.transform.scratch(self.input.largest().unwrap_or(u64::MAX))?)
     }
 
     fn batch_sizes(&self) -> Option<BatchSizes> {
@@ -370,20 +425,23 @@ impl Node for Map {
     }
 
     fn largest(&self) -> Option<u64> {
-        self.spec.bytes().map(|n| n as u64).or_else(|| self.transform.largest(self.input.largest()?))
+        fixed_bytes(&self.spec).or_else(|| self.transform.largest(self.input.largest()?))
+    }
+
+    fn counted(&self) -> Option<u64> {
+        self.input.counted()
+    }
+
+    fn total(&self) -> Option<Total> {
+        match self.transform.is_in_place() {
+            true => self.input.total(),
+            false => self.transform.total().or_else(|| Total::of(self.input.total()?.elements, self.largest()?)),
+        }
     }
 
     fn transform(&self) -> Option<Arc<dyn Transform>> {
         Some(self.transform.clone())
     }
-}
-
-/// What sources in memory prefer to be asked for at a time.
-const PART: usize = 256 << 10;
-
-/// How many elements have about so many bytes.
-fn part(bytes: usize, element: usize) -> usize {
-    (bytes / element.max(1)).max(1)
 }
 
 struct MapLookup {
@@ -404,20 +462,37 @@ impl Lookup for MapLookup {
             self.transform.change(out, before..out.rows());
             return Ok(());
         }
-        // Part by part, so that the input's elements are still in the cache when they are read.
-        let part = self.spec.bytes().map_or(at.len(), |element| part(self.preferred_bytes(), element));
-        for at in at.chunks(part.max(1)) {
-            let mut input = Builder::new(out.account(), &self.spec)?;
-            self.input.gather(epoch, at, &mut input)?;
-            let chunk = input.finish();
-            let result = self.transform.apply(&chunk, 0..chunk.rows, &|row| at[row], epoch, out);
-            result.map_err(|(_, error)| error)?;
+        // Part by part, so that the input's elements are still in the cache when they are read; in smaller parts, down to single
+        // elements, when there is no room for so many.
+        let mut part = self.spec.bytes().map_or(at.len(), |element| (self.preferred_bytes() / element.max(1)).max(1));
+        let mut rest = at;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(part.min(rest.len()));
+            let before = out.rows();
+            match self.gather_part(epoch, now, out) {
+                Ok(()) => rest = later,
+                Err(error) if error.is_over_budget() && now.len() > 1 => {
+                    out.truncate(before);
+                    part = now.len() / 2;
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
 
     fn preferred_bytes(&self) -> usize {
         self.input.preferred_bytes()
+    }
+}
+
+impl MapLookup {
+    fn gather_part(&self, epoch: u64, at: &[u64], out: &mut Builder<'_>) -> Result<(), Error> {
+        let mut input = Builder::new(out.account(), &self.spec)?;
+        self.input.gather(epoch, at, &mut input)?;
+        let chunk = input.finish();
+        let result = self.transform.apply(&chunk, 0..chunk.rows, &|row| at[row], epoch, out);
+        result.map_err(|(_, error)| error)
     }
 }
 

@@ -14,13 +14,19 @@ mod ungroup;
 
 pub(crate) use cache::nameless;
 pub use group::Padding;
+pub(crate) use map::Sizes;
 pub use map::Writer;
 
 use crate::Error;
 use crate::builder::Builder;
 use crate::column::Chunk;
+use crate::dataset::{Node, Total};
 use crate::flow::Flow;
+use crate::least::{flow_bytes, held_bytes};
 use std::ops::Range;
+
+/// The bytes of the elements that a stage has at hand, where there is room for them.
+const BLOCK: usize = 256 << 10;
 
 /// A function of single elements.
 pub(crate) trait Transform: Send + Sync {
@@ -46,15 +52,33 @@ pub(crate) trait Transform: Send + Sync {
         None
     }
 
+    /// What the function holds while it works on an element, from the bytes of the largest; `None` where only running tells.
+    fn scratch(&self, input: u64) -> Option<u64> {
+        let _ = input;
+        Some(0)
+    }
+
+    /// What all elements have together that it makes; `None` where only running tells.
+    fn total(&self) -> Option<Total> {
+        None
+    }
+
     /// For functions that change elements where they are: does so to some rows of `out`.
     fn change(&self, out: &mut Builder<'_>, rows: Range<usize>) {
         let _ = (out, rows);
     }
 }
 
+/// What the elements of a link take that come through an `Inlet`: one is at hand.
+fn inlet_bytes(input: &dyn Node) -> Option<u64> {
+    flow_bytes(input)?.checked_add(held_bytes(input, 1)?)
+}
+
 /// The elements of a stage's input, some of them at hand.
 pub(crate) struct Inlet {
     flow: Flow,
+    /// How many may be at hand.
+    block: usize,
     chunk: Chunk,
     next: usize,
     /// The number of the chunk's first element.
@@ -64,7 +88,8 @@ pub(crate) struct Inlet {
 
 impl Inlet {
     pub(crate) fn new(flow: Flow) -> Inlet {
-        Inlet { flow, chunk: Chunk { rows: 0, columns: Vec::new() }, next: 0, first: 0, follows: Ok(true) }
+        let block = flow.open.block(flow.size, BLOCK);
+        Inlet { flow, block, chunk: Chunk { rows: 0, columns: Vec::new() }, next: 0, first: 0, follows: Ok(true) }
     }
 
     pub(crate) fn flow(&self) -> &Flow {
@@ -79,7 +104,10 @@ impl Inlet {
                     self.first += self.chunk.rows as u64;
                     // The old elements go before the new ones come.
                     self.chunk = Chunk { rows: 0, columns: Vec::new() };
-                    (self.chunk, self.follows) = self.flow.chunk(want);
+                    (self.chunk, self.follows) = self.flow.chunk(want.min(self.block));
+                    if self.flow.spec.bytes().is_none() && self.chunk.rows > 0 {
+                        self.block = self.flow.open.block_like(&self.chunk, self.flow.size, self.block, BLOCK);
+                    }
                     self.next = 0;
                 }
                 Ok(false) => {

@@ -9,8 +9,8 @@ use crate::builder::Builder;
 use crate::column::Chunk;
 use crate::dataset::{Node, expect_lookup, open_flow};
 use crate::flow::{Lookup, Open, Stage};
+use crate::least::{held_bytes, list_bytes};
 use crate::memory::Counted;
-use crate::pages;
 use crate::permutation::{Permutation, below, mix};
 use crate::{Cardinality, Dataset, Error, Spec};
 use plimsoll_budget::{Bytes, Reservation};
@@ -73,6 +73,13 @@ struct Shuffle {
     every_epoch: bool,
 }
 
+impl Shuffle {
+    /// How many elements the buffer has at the most.
+    fn held(&self) -> u64 {
+        self.buffer.unwrap_or(0).min(self.input.total().map_or(u64::MAX, |total| total.elements))
+    }
+}
+
 impl Node for Shuffle {
     fn describe(&self) -> String {
         let how = self.buffer.map_or("completely".to_string(), |n| format!("in a buffer of {n}"));
@@ -96,16 +103,32 @@ impl Node for Shuffle {
         self.input.is_lookup()
     }
 
-    fn through_bytes(&self, rows: usize) -> Option<u64> {
-        let input = self.input.through_bytes(rows).filter(|_| self.buffer.is_none())?;
-        input.checked_add(8 * rows as u64)
+    fn counted(&self) -> Option<u64> {
+        self.input.counted()
     }
 
-    fn own_bytes(&self) -> Option<u64> {
-        let element = self.largest()?;
-        let held = if self.is_lookup() { 8 } else { element };
-        // Two buffers of numbers where two epochs meet; a buffer of elements grows by moving.
-        held.checked_mul(3 * self.buffer.unwrap_or(0))?.checked_add(3 * element + 32)
+    fn working_bytes(&self, rows: usize) -> Option<u64> {
+        let buffer = self.held();
+        if self.is_lookup() {
+            return self.input.working_bytes(rows)?.checked_add(list_bytes(8 * rows as u64));
+        }
+        // A buffer of elements grows by moving; those that differ in size are each on their own.
+        let element = held_bytes(&*self.input, 1)?;
+        let elements = match self.input.spec().bytes() {
+            Some(_) => held_bytes(&*self.input, buffer)?.checked_mul(2)?,
+            None => element.checked_mul(buffer)?,
+        };
+        super::inlet_bytes(&*self.input)?.checked_add(elements)
+    }
+
+    fn kept_bytes(&self) -> Option<u64> {
+        let input = self.input.kept_bytes()?;
+        if !self.is_lookup() || self.buffer.is_none() {
+            return Some(input);
+        }
+        // Two buffers of numbers where two epochs meet, each with the last one given.
+        let buffer = list_bytes(self.held().checked_mul(8)?).checked_add(8)?;
+        input.checked_add(buffer.checked_mul(2)?)
     }
 
     fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
@@ -214,7 +237,7 @@ impl Numbers {
             buffer.push(i)?;
         }
         // With fewer of them only more may have to be drawn again.
-        let left = pages::left(&open.account) / 16 / 8;
+        let left = open.spare() / 16 / 8;
         let kept = (Numbers::RECENT as u64).min(n).min(left).max(1);
         let recent = VecDeque::with_capacity(kept as usize);
         let kept = open.account.reserve(Bytes(kept * 8))?;

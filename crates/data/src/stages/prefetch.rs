@@ -4,6 +4,7 @@ use super::Transform;
 use crate::ahead::{Ahead, Lead};
 use crate::dataset::{Node, open_flow};
 use crate::flow::{Lookup, Open, Stage};
+use crate::least::{flow_bytes, held_bytes};
 use crate::{BatchSizes, Calls, Cardinality, Dataset, Error, Spec};
 use std::sync::Arc;
 
@@ -76,10 +77,21 @@ impl Node for Prefetch {
         self.input.is_lookup()
     }
 
-    fn own_bytes(&self) -> Option<u64> {
-        // By number, elements are made as if this were not here, and handed over as they are.
-        let copies = if self.is_lookup() { 1 } else { 3 };
-        self.largest()?.checked_mul(copies)?.checked_add(8)
+    fn counted(&self) -> Option<u64> {
+        self.input.counted()
+    }
+
+    fn working_bytes(&self, rows: usize) -> Option<u64> {
+        if self.is_lookup() {
+            // Elements are made as if this were not here.
+            return self.input.working_bytes(rows);
+        }
+        let made = held_bytes(&*self.input, 1)?;
+        match &self.map {
+            None => flow_bytes(&*self.input)?.checked_add(made),
+            // What the map takes, and what it makes.
+            Some(_) => self.input.working_bytes(1)?.checked_add(made),
+        }
     }
 
     fn batch_sizes(&self) -> Option<BatchSizes> {
@@ -92,13 +104,14 @@ impl Node for Prefetch {
 
     fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
         let spec = self.spec().clone();
+        let size = open.size(self);
         Ok(Box::new(match &self.map {
-            None => Ahead::of_flow(open_flow(&self.input, open, epoch)?, spec, None, epoch, self.lead, open),
+            None => Ahead::of_flow(open_flow(&self.input, open, epoch)?, spec, size, None, epoch, self.lead, open),
             Some(transform) => {
                 // The threads apply the map, so its input is what they are fed with.
                 let before = self.input.inputs()[0].clone();
                 let flow = open_flow(&before, open, epoch)?;
-                Ahead::of_flow(flow, spec, Some(transform.clone()), epoch, self.lead, open)
+                Ahead::of_flow(flow, spec, size, Some(transform.clone()), epoch, self.lead, open)
             }
         }))
     }

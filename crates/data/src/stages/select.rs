@@ -1,9 +1,10 @@
 //! `take`, `skip`, `shard`, `repeat`, `enumerate`: which elements, by their numbers.
 
 use crate::builder::Builder;
-use crate::dataset::{Node, expect_lookup, open_flow};
+use crate::dataset::{Node, Total, expect_lookup, open_flow};
 use crate::flow::{Flow, InTurn, Lookup, Open, Stage};
-use crate::memory::{Counted, as_bytes};
+use crate::least::{flow_bytes, list_bytes};
+use crate::memory::Counted;
 use crate::{Cardinality, Component, Dataset, Error, Spec};
 use plimsoll_tensor::{DType, Shape};
 use std::sync::Arc;
@@ -116,6 +117,29 @@ impl Node for Select {
 
     fn is_lookup(&self) -> bool {
         self.input.is_lookup()
+    }
+
+    fn counted(&self) -> Option<u64> {
+        self.cardinality().known().or_else(|| Some(self.part.len(self.input.counted()?)))
+    }
+
+    fn working_bytes(&self, rows: usize) -> Option<u64> {
+        match (self.is_lookup(), self.part) {
+            (true, Part::Take(_)) => self.input.working_bytes(rows),
+            (true, _) => self.input.working_bytes(rows)?.checked_add(list_bytes(8 * rows as u64)),
+            (false, Part::Take(_)) => flow_bytes(&*self.input),
+            // Elements that are passed over are made and dropped.
+            (false, _) => super::inlet_bytes(&*self.input),
+        }
+    }
+
+    fn total(&self) -> Option<Total> {
+        let total = self.input.total();
+        let of_largest = |elements| Total::of(elements, self.largest()?);
+        match self.part {
+            Part::Take(n) if total.is_none_or(|total| total.elements > n) => of_largest(n),
+            _ => self.cardinality().known().and_then(of_largest).filter(|_| self.spec().bytes().is_some()).or(total),
+        }
     }
 
     fn used(&self, given: u64) -> Option<u64> {
@@ -262,6 +286,22 @@ impl Node for Repeat {
         self.input.is_lookup()
     }
 
+    fn counted(&self) -> Option<u64> {
+        self.input.counted()?.checked_mul(self.times?)
+    }
+
+    fn working_bytes(&self, rows: usize) -> Option<u64> {
+        match self.is_lookup() {
+            true => self.input.working_bytes(rows)?.checked_add(list_bytes(8 * rows as u64)),
+            false => flow_bytes(&*self.input),
+        }
+    }
+
+    fn total(&self) -> Option<Total> {
+        let Total { elements, bytes } = self.input.total()?;
+        Some(Total { elements: elements.checked_mul(self.times?)?, bytes: bytes.checked_mul(self.times?)? })
+    }
+
     fn lookup(&self, open: &Open) -> Result<Option<Arc<dyn Lookup>>, Error> {
         let input = expect_lookup(&self.input, open)?;
         let len = match (input.len(), self.times) {
@@ -329,6 +369,15 @@ impl Node for Enumerate {
         self.input.largest()?.checked_add(8)
     }
 
+    fn counted(&self) -> Option<u64> {
+        self.input.counted()
+    }
+
+    fn total(&self) -> Option<Total> {
+        let total = self.input.total()?;
+        total.with(Total { elements: 0, bytes: total.elements.checked_mul(8)? })
+    }
+
     fn inputs(&self) -> Vec<&Arc<dyn Node>> {
         vec![&self.input]
     }
@@ -369,8 +418,9 @@ fn numbered(
     let result = fill(&mut rest);
     rest.rollback();
     let n = rest.rows() - before;
-    let numbers: Vec<i64> = (0..n).map(&mut number).collect();
-    let added = out.columns[0].add(&Shape::scalar(), n).map(|bytes| bytes.copy_from_slice(as_bytes(&numbers)));
+    let added = out.columns[0].add(&Shape::scalar(), n).map(|bytes| {
+        (0..n).zip(bytes.chunks_exact_mut(8)).for_each(|(i, to)| to.copy_from_slice(&number(i).to_ne_bytes()));
+    });
     if added.is_ok() {
         out.commit_rows(n);
     }

@@ -3,8 +3,9 @@
 use super::Inlet;
 use crate::builder::Builder;
 use crate::column::Chunk;
-use crate::dataset::{Node, expect_lookup, open_flow};
+use crate::dataset::{Node, Total, expect_lookup, open_flow};
 use crate::flow::{Lookup, Open, Stage, pass_over};
+use crate::least::held_bytes;
 use crate::trail::{Key, Trail};
 use crate::{Cardinality, Dataset, Error, Place, Spec};
 use std::ops::Range;
@@ -81,6 +82,18 @@ impl Node for Unbatch {
         Ok(Some(Arc::new(UnbatchLookup { input, spec: self.input.spec().clone(), size })))
     }
 
+    fn total(&self) -> Option<Total> {
+        let (total, rows) = (self.input.total()?, self.input.batch_sizes()?.most as u64);
+        Some(Total { elements: total.elements.checked_mul(rows)?, ..total })
+    }
+
+    fn working_bytes(&self, _rows: usize) -> Option<u64> {
+        match self.is_lookup() {
+            true => self.input.working_bytes(1)?.checked_add(held_bytes(&*self.input, 1)?),
+            false => super::inlet_bytes(&*self.input),
+        }
+    }
+
     fn stage(&self, open: &Open, epoch: u64) -> Result<Box<dyn Stage>, Error> {
         let (input, trail) = (Inlet::new(open_flow(&self.input, open, epoch)?), open.trails.of(Key::of(self)));
         Ok(Box::new(UnbatchStage { input, spec: self.spec.clone(), size: self.size, used: 0, lost: None, trail }))
@@ -150,7 +163,9 @@ impl UnbatchStage {
             return Err(error);
         }
         let spec = self.input.flow().spec.clone();
-        let (chunk, rows) = match self.input.peek(want) {
+        // A few elements are many rows.
+        let want_elements = self.size.map_or(1, |size| want.div_ceil(size.max(1) as usize));
+        let (chunk, rows) = match self.input.peek(want_elements) {
             Ok(Some(at_hand)) => at_hand,
             Ok(None) => return Ok(false),
             Err(error) => {
@@ -204,7 +219,8 @@ impl Stage for UnbatchStage {
             return Ok(None);
         }
         let start = self.trail.enter(n, |used| self.input.skip(used))?;
-        let (account, spec) = (self.input.flow().open.account.clone(), self.spec.clone());
-        pass_over(start.given, n, &account, &spec, |out, want| self.fill(out, want)).map(Some)
+        let flow = self.input.flow();
+        let (account, spec, most) = (flow.open.account.clone(), self.spec.clone(), flow.at_a_time());
+        pass_over(start.given..n, most, &account, &spec, |out, want| self.fill(out, want)).map(Some)
     }
 }

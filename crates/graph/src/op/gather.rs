@@ -3,8 +3,8 @@
 use super::{Backward, Cost, Io, OpDef, Reference, Types, expect_axis, expect_inputs, is_outermost};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
+use crate::op_attrs;
 use crate::split::Split;
-use crate::{match_float, op_attrs};
 use plimsoll_kernels::axis::Axis;
 use plimsoll_kernels::gather::{self, IndexError};
 use plimsoll_tensor::{DType, F8E4M3, F8E5M2, Shape, TensorType, bf16, f16};
@@ -127,6 +127,31 @@ macro_rules! match_index {
     };
 }
 
+/// Calls a generic function with the Rust type of what is added up.
+macro_rules! match_addable {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            DType::F64 => {
+                type $T = f64;
+                $body
+            }
+            DType::I32 => {
+                type $T = i32;
+                $body
+            }
+            DType::I64 => {
+                type $T = i64;
+                $body
+            }
+            _ => unreachable!("checked by `infer`"),
+        }
+    };
+}
+
 fn expect_indices(ty: &TensorType) -> Result<(), String> {
     match ty.dtype {
         DType::I32 | DType::I64 => Ok(()),
@@ -136,8 +161,8 @@ fn expect_indices(ty: &TensorType) -> Result<(), String> {
 
 fn expect_addable(ty: &TensorType) -> Result<(), String> {
     match ty.dtype {
-        DType::F32 | DType::F64 => Ok(()),
-        other => Err(format!("adds f32 or f64, got {other}")),
+        DType::F32 | DType::F64 | DType::I32 | DType::I64 => Ok(()),
+        other => Err(format!("adds f32, f64, i32 or i64, got {other}")),
     }
 }
 
@@ -278,10 +303,10 @@ impl OpDef for ScatterAdd {
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
         let axis = self.axis(io.in_ty(0), io.in_ty(1));
-        match_float!(io.in_ty(1).dtype, T => match_index!(io.in_ty(0).dtype, I => {
+        match_addable!(io.in_ty(1).dtype, T => match_index!(io.in_ty(0).dtype, I => {
             let (indices, updates, out) = (io.input::<I>(0), io.input::<T>(1), io.output::<T>(0));
             gather::scatter_add(io.pool(), axis, indices, updates, out, io.into())
-        }), else unreachable!("checked by `infer`"))
+        }))
         .map_err(outside("scatter_add"))
     }
 
@@ -392,10 +417,10 @@ impl OpDef for AddAlong {
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
         let axis = Axis::new(io.out_ty(0).dims(), self.axis);
-        match_float!(io.in_ty(1).dtype, T => match_index!(io.in_ty(0).dtype, I => {
+        match_addable!(io.in_ty(1).dtype, T => match_index!(io.in_ty(0).dtype, I => {
             let (indices, updates, out) = (io.input::<I>(0), io.input::<T>(1), io.output::<T>(0));
             gather::scatter_add_along_axis(io.pool(), axis, indices, updates, out, io.into())
-        }), else unreachable!("checked by `infer`"))
+        }))
         .map_err(outside("add_along"))
     }
 
@@ -495,7 +520,7 @@ mod tests {
     fn scatters_along_every_axis() {
         let at = indices(DType::I64, &[4], 3, 7);
         for (axis, shape) in [(0, [4, 2, 6]), (1, [2, 4, 6]), (2, [2, 6, 4])] {
-            for dtype in [DType::F32, DType::F64] {
+            for dtype in [DType::F32, DType::F64, DType::I32, DType::I64] {
                 let updates = random(dtype, &shape, 1);
                 check_on(ScatterAdd { axis, size: 3 }, &[at.clone(), updates], dtype == DType::F64);
             }
@@ -528,6 +553,7 @@ mod tests {
             check_on(TakeAlong { axis }, &[random(DType::F64, &[4, 5, 2], 1), at.clone()], true);
             check_on(TakeAlong { axis }, &[random(DType::U8, &[4, 5, 2], 1), at.clone()], false);
             check_on(AddAlong { axis, size }, &[at.clone(), random(DType::F64, &shape, 2)], true);
+            check_on(AddAlong { axis, size }, &[at.clone(), random(DType::I64, &shape, 2)], false);
             check_on(AddAlong { axis, size }, &[at, random(DType::F32, &shape, 2)], false);
         }
     }

@@ -64,11 +64,21 @@ impl Size {
     }
 }
 
-/// A plan that keeps a limit; it is made again where it was only known to be there.
-pub(super) struct Found {
-    pub size: Size,
-    plan: Option<Plan>,
-    variant: usize,
+/// A plan that keeps a limit.
+pub(super) enum Found {
+    /// It was found soon.
+    Plan(Box<Plan>),
+    /// It is known to be there: the least of a variant, which is made again where it is wanted.
+    Least { variant: usize, size: Size },
+}
+
+impl Found {
+    pub fn size(&self) -> Size {
+        match self {
+            Found::Plan(plan) => Size::of(plan),
+            Found::Least { size, .. } => *size,
+        }
+    }
 }
 
 /// What a step needs at least, and why.
@@ -237,13 +247,13 @@ impl Planning<'_> {
     /// The least does not depend on the limit: one that has room for it is never refused.
     pub fn some_within(&self, layout: &StateLayout, limit: u64) -> Result<Option<Found>, PlanError> {
         if let Some(plan) = self.soon_within(layout, limit)? {
-            return Ok(Some(Found { size: Size::of(&plan), plan: Some(plan), variant: 0 }));
+            return Ok(Some(Found::Plan(Box::new(plan))));
         }
         for (floor, variant) in self.lowest(layout)? {
             if floor <= limit {
                 let Need { size, .. } = self.least(variant, layout)?;
                 if size.bytes(self.options.node_bytes) <= limit {
-                    return Ok(Some(Found { size, plan: None, variant }));
+                    return Ok(Some(Found::Least { variant, size }));
                 }
             }
         }
@@ -265,7 +275,10 @@ impl Planning<'_> {
 
     /// The plan of what was found.
     pub fn plan_of(&self, found: Found, layout: &StateLayout) -> Result<Plan, PlanError> {
-        found.plan.map_or_else(|| Ok(self.least_plan(found.variant, layout)?.0), Ok)
+        match found {
+            Found::Plan(plan) => Ok(*plan),
+            Found::Least { variant, .. } => Ok(self.least_plan(variant, layout)?.0),
+        }
     }
 
     /// What every variant cannot do without, least first.

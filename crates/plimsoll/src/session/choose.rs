@@ -151,6 +151,9 @@ impl Kept {
 /// How long the ops of a model are measured before the first plan that has to choose.
 const CALIBRATION: Duration = Duration::from_millis(900);
 
+/// How long ops are measured again that are known, by every process that has to choose.
+const REFRESH: Duration = Duration::from_millis(120);
+
 /// How long the disk is, in every process that may use it: how fast it is depends on who else does.
 const DISK_CALIBRATION: Duration = Duration::from_millis(60);
 
@@ -314,16 +317,17 @@ impl Terms {
             graphs.push(fused);
         }
         let graphs: Vec<&Graph> = graphs.iter().collect();
+        let is_first = self.costs.is_none();
         let mut model = self.costs.take().unwrap_or_default();
         if let Some(path) = &path {
             calibrate::load(&mut model, path, &graphs);
         }
         let pool = Pool::new(self.threads);
         let room = Bytes(room.0 / 2);
-        if calibrate::calibrate(&mut model, &graphs, &pool, room, CALIBRATION)
-            && let Some(path) = &path
-        {
-            calibrate::save(&model, path);
+        let refreshed = is_first && calibrate::refresh(&mut model, &graphs, &pool, room, REFRESH);
+        let calibrated = calibrate::calibrate(&mut model, &graphs, &pool, room, CALIBRATION);
+        if let Some(path) = path.filter(|_| refreshed || calibrated) {
+            calibrate::save(&model, &path);
         }
         let directory = self.spill_dir().filter(|_| spill);
         if let Some(directory) = directory.filter(|directory| self.timed_disk.as_ref() != Some(directory)) {

@@ -2,9 +2,7 @@
 
 use super::Trainer;
 use super::compile::{StepKey, input_name};
-use crate::data::{
-    self, BatchSizes, Cardinality, Component, Dataset, Feed, Field, FieldKind, Iter, Kind, Options, Report,
-};
+use crate::data::{self, BatchSizes, Cardinality, Component, Dataset, Feed, Field, FieldKind, Iter, Options, Report};
 use crate::error::Error;
 use crate::session::INPUT;
 use crate::trace::Mode;
@@ -12,7 +10,7 @@ use plimsoll_budget::Bytes;
 use plimsoll_exec::{Engine, ProgramId};
 use std::time::{Duration, Instant};
 
-/// What is left to a pipeline of which nobody knows how much it needs: so much, and some of its batches.
+/// What is left to a pipeline with elements of the user's making whose sizes nobody knows: so much, and some of its batches.
 const UNKNOWN: Bytes = Bytes::mib(1);
 
 /// A data set on its way into the steps of one kind.
@@ -24,8 +22,8 @@ pub(super) struct Feeder {
     names: Vec<Option<String>>,
     /// The bytes of one row of each.
     row_bytes: Vec<usize>,
-    /// Those of components that are made and dropped, because nobody has an input for them.
-    dropped_bytes: usize,
+    /// The components that the steps have no input for: they are made and dropped.
+    dropped: Vec<String>,
     sizes: BatchSizes,
     iter: Option<Iter>,
     report: Report,
@@ -54,7 +52,7 @@ impl Feeder {
         let row_bytes = fields.iter().map(|f| f.as_ref().map_or(0, |f| f.ty.bytes())).collect();
         let is_used = |field: &Field| mode != Mode::Predict || field.kind == FieldKind::Input;
         let dropped = spec.components().iter().zip(&fields).filter(|(_, field)| !field.as_ref().is_some_and(is_used));
-        let dropped_bytes = dropped.map(|(component, _)| row_size(component)).sum();
+        let dropped = dropped.map(|(component, _)| component.name.clone()).collect();
         let fields: Vec<Field> = fields.into_iter().flatten().collect();
         let key = |batch: usize| StepKey { mode, batch, fields: fields.clone() };
         let mut keys = vec![key(sizes.most)];
@@ -64,7 +62,7 @@ impl Feeder {
             keys,
             names,
             row_bytes,
-            dropped_bytes,
+            dropped,
             sizes,
             iter: None,
             report: Report::default(),
@@ -113,10 +111,11 @@ impl Feeder {
 
     /// The memory without which the pipeline cannot work.
     pub fn least_memory(&self) -> Result<Bytes, Error> {
-        let batch = self.row_bytes.iter().sum::<usize>() * self.sizes.most;
-        // What is made in several goes grows by moving.
-        let dropped = Bytes::from(3 * self.dropped_bytes * self.sizes.most);
-        Ok(self.dataset.least_memory_into()?.unwrap_or(UNKNOWN + Bytes::from(4 * batch)) + dropped)
+        let is_given = |component: &Component| !self.dropped.contains(&component.name);
+        let batch = Bytes::from(self.row_bytes.iter().sum::<usize>() * self.sizes.most);
+        let least = self.dataset.least_memory_into(is_given)?.unwrap_or(UNKNOWN + batch * 4);
+        // A last batch that is not known to be the last is copied to the step for it.
+        Ok(if self.n_batches()?.is_none() { least + batch } else { least })
     }
 
     /// Begins a pass, in an order of its own; or goes on where an earlier one was when `position` was saved.
@@ -210,16 +209,6 @@ impl Feeder {
 /// The memory of the inputs of a step; a step that does not use a field has no input for it.
 fn inputs<'a>(engine: &'a mut Engine, program: ProgramId, names: &'a [Option<String>]) -> Vec<Option<&'a mut [u8]>> {
     engine.inputs_bytes_mut(program, names.iter().map(Option::as_deref))
-}
-
-/// About how many bytes a row of a component has.
-fn row_size(component: &Component) -> usize {
-    const STRING: usize = 256;
-    let values = component.dims.iter().flat_map(|dims| dims.iter().skip(1)).map(|d| d.unwrap_or(1)).product::<usize>();
-    match component.kind {
-        Kind::Number(dtype) => values * dtype.size(),
-        Kind::Bytes => values * STRING,
-    }
 }
 
 /// There is no batch at all.
