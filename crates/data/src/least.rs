@@ -11,7 +11,7 @@ use plimsoll_tensor::Shape;
 
 /// What a counted list of so many bytes takes: large ones are whole pages.
 pub(crate) fn list_bytes(bytes: u64) -> u64 {
-    if bytes < LARGE as u64 { bytes } else { bytes.next_multiple_of(PAGE as u64) }
+    if bytes < LARGE as u64 { bytes } else { bytes.checked_next_multiple_of(PAGE as u64).unwrap_or(u64::MAX) }
 }
 
 /// What a string of so many bytes takes in a column: itself in whole words, and where it ends.

@@ -59,6 +59,13 @@ impl Window {
 
     pub(crate) fn open(path: &Path, compression: Compression, open: &Open) -> Result<Window, Error> {
         let file = Readable::open(path)?;
+        // No more than a small file has, and a byte in which its end is seen.
+        let first = match compression {
+            Compression::None => {
+                usize::try_from(file.len).map_or(Window::STEP, |n| Window::STEP.min(n.saturating_add(1)))
+            }
+            _ => Window::STEP,
+        };
         // A decompressor keeps its last 32 KiB and its tables.
         let (from, held): (From, u64) = match compression {
             Compression::None => (From::Plain(file, 0), 0),
@@ -71,7 +78,7 @@ impl Window {
         };
         let _held = open.account.reserve(held.into())?;
         let mut buffer = Counted::new(&open.account)?;
-        buffer.grow(Window::STEP, 0)?;
+        buffer.grow(first, 0)?;
         Ok(Window {
             path: path.into(),
             open: open.clone(),

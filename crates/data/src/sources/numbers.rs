@@ -60,7 +60,7 @@ impl Encoding {
             true => 0,
             false => {
                 let raw = (self.size() as u64).saturating_mul(shape.elements() as u64).saturating_mul(rows as u64);
-                list_bytes(raw.min(u64::MAX / 2)).saturating_add(self.strings_bytes(shape))
+                list_bytes(raw).saturating_add(self.strings_bytes(shape))
             }
         }
     }
