@@ -30,7 +30,6 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// What a decoder says, for an error's text: the first line, at most 200 characters, since some quote the whole file.
-#[cfg(any(feature = "images", feature = "parquet", test))]
 pub(crate) fn brief(error: &dyn std::fmt::Display) -> String {
     let text = error.to_string();
     text.lines().next().unwrap_or("").trim_end().chars().take(200).collect()

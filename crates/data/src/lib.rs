@@ -38,6 +38,7 @@ mod column;
 mod dataset;
 mod error;
 mod flow;
+#[cfg(any(feature = "images", feature = "parquet", test))]
 mod guard;
 mod inspect;
 mod iter;
