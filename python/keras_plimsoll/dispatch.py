@@ -34,6 +34,24 @@ def add_wrappers(tree, module, wrappers):
         tree.body += ast.parse(f"import {source}\n{name} = {source}.{function}({name})").body
 
 
+def add_tensorflow(tree, module):
+    """Lets TensorFlow be ours wherever the module imports it."""
+
+    class Imports(ast.NodeTransformer):
+        found = False
+
+        def visit_ImportFrom(self, node):
+            if node.module != "keras.src.utils.module_utils" or node.names[0].name != "tensorflow":
+                return node
+            self.found = True
+            return ast.Import(names=[ast.alias(name="plimsoll", asname=node.names[0].asname or "tensorflow")])
+
+    imports = Imports()
+    imports.visit(tree)
+    if not imports.found:
+        raise ImportError(f"{module} of the installed keras does not import TensorFlow; this version of plimsoll does not know it")
+
+
 def _backend_name(test):
     """The text that a test like `backend() == "openvino"` compares with, or None."""
     if not (isinstance(test, ast.Compare) and isinstance(test.left, ast.Call) and len(test.comparators) == 1):

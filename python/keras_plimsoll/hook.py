@@ -40,6 +40,8 @@ WRAPPERS = {
         "keras_model_summary": "keras_plimsoll.src.tensorboard.model_summary",
     },
 }
+# Modules that make data sets by TensorFlow's names, on every backend: ours are those of `plimsoll`.
+TENSORFLOW = {f"keras.src.utils.{name}" for name in ("dataset_utils", "image_dataset_utils", "text_dataset_utils", "timeseries_dataset_utils")}
 _DYNAMIC = "keras.src.utils.backend_utils"
 
 
@@ -69,7 +71,7 @@ class _Finder:
 
             check_version(version("keras"))
             return None
-        if fullname not in BRANCHES and fullname not in WRAPPERS and fullname != _DYNAMIC:
+        if not (fullname in BRANCHES or fullname in WRAPPERS or fullname in TENSORFLOW or fullname == _DYNAMIC):
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and type(spec.loader) is importlib.machinery.SourceFileLoader and _chosen():
@@ -90,6 +92,8 @@ class _Loader(importlib.machinery.SourceFileLoader):
             dispatch.add_dynamic(tree, _DYNAMIC, NAME)
         elif fullname in WRAPPERS:
             dispatch.add_wrappers(tree, fullname, WRAPPERS[fullname])
+        elif fullname in TENSORFLOW:
+            dispatch.add_tensorflow(tree, fullname)
         else:
             dispatch.add_branch(tree, fullname, NAME, BRANCHES[fullname])
         return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)

@@ -367,6 +367,9 @@ def dtypes() -> list[DType]: ...
 Component = tuple[str, list[int | None] | None]
 """Type (or "string") and sizes; None where a size, or all of them, differ from element to element."""
 
+def decode_image(data: bytes, channels: int) -> Tensor:
+    """The picture in the bytes of a JPEG or PNG file, with so many channels; 0 for as many as it has."""
+
 class Dataset:
     """A description of data; `iterate` begins to read. Arrays are read where they are, buffers come out of the process's limit."""
 

@@ -76,28 +76,3 @@ def _weighted(dataset, weights):
         return x, y, (math.multiply(weight, own[0]) if own else weight)
 
     return dataset.map(add)
-
-
-def timeseries_dataset_from_array(data, targets, sequence_length, sequence_stride=1, sampling_rate=1, batch_size=128, shuffle=False, seed=None, start_index=None, end_index=None):
-    """Windows of an array along its first axis, with targets, as `keras.utils` describes them."""
-    from plimsoll import _array
-    from plimsoll.random import get_global_seed
-
-    data = np.asarray(data)
-    start, end = start_index or 0, end_index if end_index is not None else len(data)
-    count = end - start - (sequence_length - 1) * sampling_rate if targets is None else min(len(data), len(targets)) - start
-    if targets is None:
-        starts = np.arange(0, count, sequence_stride)
-    else:
-        last = min(end - start - (sequence_length - 1) * sampling_rate, len(targets)) if end_index is None else count
-        starts = np.arange(0, max(last, 0), sequence_stride)
-    windows = Dataset.from_tensor_slices((starts + start).astype(np.int64))
-    if shuffle:
-        windows = windows.shuffle(len(starts), seed if seed is not None else get_global_seed())
-    steps = (np.arange(sequence_length) * sampling_rate).astype(np.int64)
-    if targets is None:
-        made = windows.map(lambda i: _array.gather(data, steps + i))
-    else:
-        targets = np.asarray(targets)
-        made = windows.map(lambda i: (_array.gather(data, steps + i), _array.gather(targets, i - start)))
-    return made if batch_size is None else made.batch(batch_size).prefetch(-1)

@@ -19,8 +19,3 @@ def add(keras):
     keras.experimental = experimental
     if not hasattr(keras.layers, "experimental"):
         keras.layers.experimental = types.SimpleNamespace(preprocessing=keras.layers)
-    from plimsoll import _keras_data
-
-    _keras_data.install()
-    keras.utils.timeseries_dataset_from_array = _keras_data.timeseries_dataset_from_array
-    keras.preprocessing.timeseries_dataset_from_array = _keras_data.timeseries_dataset_from_array

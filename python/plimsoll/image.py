@@ -1,6 +1,7 @@
 """`tf.image`: images as tensors [.., height, width, channels]."""
 
-import io as python_io
+import struct
+import zlib
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from plimsoll import _engine as engine
 from plimsoll import math
 from plimsoll import random
 from plimsoll._array import gather
+from plimsoll._core import StringTensor
 from plimsoll._core import convert_to_tensor
 from plimsoll._core import op
 from plimsoll._core import raw_dtype
@@ -342,14 +344,7 @@ def psnr(a, b, max_val, name=None):
 
 
 def _decoded(contents, channels):
-    try:
-        from PIL import Image
-    except ModuleNotFoundError:
-        raise NotImplementedError("images in files are decoded by Pillow: pip install pillow") from None
-    with Image.open(python_io.BytesIO(strings_of(contents)[()])) as found:
-        mode = {0: found.mode if found.mode in ("L", "RGB", "RGBA") else "RGB", 1: "L", 3: "RGB", 4: "RGBA"}[int(channels or 0)]
-        array = np.asarray(found.convert(mode), np.uint8)
-    return engine.tensor(array if array.ndim == 3 else array[..., None])
+    return engine.decode_image(strings_of(contents)[()], int(channels or 0))
 
 
 def decode_jpeg(contents, channels=0, *args, **kwargs):
@@ -365,3 +360,18 @@ def decode_png(contents, channels=0, dtype="uint8", name=None):
 def decode_image(contents, channels=None, dtype="uint8", name=None, expand_animations=True):
     """An image from the bytes of a file."""
     return convert_image_dtype(_decoded(contents, channels), dtype)
+
+
+def encode_png(image, compression=-1, name=None):
+    """The bytes of a PNG file with an image [height, width, channels] of `uint8`."""
+    pixels = np.asarray(convert_to_tensor(image).numpy())
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or not 1 <= pixels.shape[-1] <= 4:
+        raise InvalidArgumentError(None, None, f"encode_png: the image is {pixels.dtype}{list(pixels.shape)}, not uint8[height, width, 1 to 4]")
+    height, width, channels = pixels.shape
+    kind = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
+    chunk = lambda tag, data: struct.pack(">I", len(data)) + tag + data + struct.pack(">I", zlib.crc32(tag + data))
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    head = struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)
+    packed = zlib.compress(rows, compression)
+    png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
+    return StringTensor(strings_of(png))

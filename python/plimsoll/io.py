@@ -260,6 +260,14 @@ def _image(name):
 decode_image, decode_jpeg, decode_png = _image("decode_image"), _image("decode_jpeg"), _image("decode_png")
 
 
+def encode_png(image, compression=-1, name=None):
+    """The bytes of a PNG file."""
+    from plimsoll.image import encode_png
+
+    return encode_png(image, compression)
+
+
+
 class gfile:
     """`tf.io.gfile`: files of this machine."""
 

@@ -5,7 +5,6 @@ import os
 import socket
 import struct
 import time
-import zlib
 
 import numpy as np
 
@@ -166,24 +165,16 @@ def image(name, data, step=None, max_outputs=3, description=None):
     """Writes images [count, height, width, channels]."""
     from plimsoll._core import StringTensor
     from plimsoll._core import strings_of
+    from plimsoll.image import encode_png
 
     def files():
         images = np.asarray(convert_to_tensor(data).numpy())
         if images.dtype != np.uint8:
             images = (np.clip(images, 0, 1) * 255.999).astype(np.uint8)
         sizes = [str(images.shape[2]).encode(), str(images.shape[1]).encode()]
-        return _tensor(StringTensor(strings_of(sizes + [_png(one) for one in images[:max_outputs]])))
+        return _tensor(StringTensor(strings_of(sizes + [encode_png(one).numpy() for one in images[:max_outputs]])))
 
     return _write(name, files, step, b"images")
-
-
-def _png(pixels):
-    height, width, channels = pixels.shape
-    kind = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
-    chunk = lambda tag, data: struct.pack(">I", len(data)) + tag + data + struct.pack(">I", zlib.crc32(tag + data))
-    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
-    head = struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def flush(writer=None, name=None):

@@ -275,3 +275,37 @@ def test_tensorboard_files_need_no_tensorflow(tmp_path):
     assert sum(b"graph_keras_model" in r for r in train) == 1
     # Of 8 batches every other one is written.
     assert sum(b"batch_loss" in r for r in train) == 4
+
+
+def test_folders_of_images_and_texts_need_no_tensorflow(tmp_path):
+    import plimsoll as tf
+
+    for label, name in enumerate(["ants", "bees"]):
+        for i in range(6):
+            image = np.full((8 + i, 10, 3), 40 * label + i, np.uint8)
+            tf.io.write_file(str(tmp_path / "images" / name / f"{i}.png"), tf.io.encode_png(image))
+            tf.io.write_file(str(tmp_path / "texts" / name / f"{i}.txt"), f"{name} {i}")
+    images = keras.utils.image_dataset_from_directory(tmp_path / "images", image_size=(4, 6), batch_size=5, seed=1, verbose=False)
+    assert images.class_names == ["ants", "bees"]
+    seen = [(float(x[0, 0, 0]), int(y)) for batch, labels in images for x, y in zip(batch.numpy(), labels.numpy())]
+    assert sorted(seen) == [(40 * label + i, label) for label in range(2) for i in range(6)]
+    parts = [
+        keras.utils.image_dataset_from_directory(
+            tmp_path / "images", image_size=(4, 6), validation_split=0.25, subset=part, seed=1, verbose=False
+        )
+        for part in ("training", "validation")
+    ]
+    assert [sum(len(labels) for _, labels in part) for part in parts] == [9, 3]
+    texts = keras.utils.text_dataset_from_directory(tmp_path / "texts", label_mode="binary", batch_size=4, shuffle=False, verbose=False)
+    lines = [line for batch, _ in texts for line in batch.numpy()]
+    assert lines == [f"{name} {i}".encode() for name in ("ants", "bees") for i in range(6)]
+    model = keras.Sequential([keras.Input((4, 6, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    assert np.isfinite(model.fit(images, verbose=0).history["loss"][0])
+
+
+def test_windows_of_a_series():
+    series = np.arange(20, dtype="float32")
+    data = keras.utils.timeseries_dataset_from_array(series, series * 10, 4, sequence_stride=3, sampling_rate=2, batch_size=2)
+    windows = [(x.tolist(), y) for batch, targets in data for x, y in zip(batch.numpy(), targets.numpy())]
+    assert windows == [([i, i + 2, i + 4, i + 6], 10 * i) for i in range(0, 14, 3)]

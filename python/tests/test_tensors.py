@@ -267,3 +267,13 @@ def test_places_and_parts(tf):
     x = tf.tensor_scatter_nd_update([1, 2, 3], [[1]], [9])
     assert x.dtype == tf.int32 and x.numpy().tolist() == [1, 9, 3]
     assert tf.scatter_nd([[0], [0], [2]], tf.constant([2**60, 1, 7], tf.int64), [3]).numpy().tolist() == [2**60 + 1, 0, 7]
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_images_are_encoded_and_decoded(tf, channels):
+    image = RNG.integers(0, 256, (5, 7, channels), dtype=np.uint8)
+    png = tf.io.encode_png(image)
+    np.testing.assert_array_equal(tf.io.decode_png(png), image)
+    assert tf.io.decode_image(png, channels=3, expand_animations=False).shape == (5, 7, 3)
+    with pytest.raises(ValueError, match="neither JPEG nor PNG"):
+        tf.io.decode_jpeg(b"not an image")

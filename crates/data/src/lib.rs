@@ -59,8 +59,8 @@ pub use inspect::{Field, FileFormat, Inspection, convert, inspect, write};
 pub use iter::{Iter, Options};
 pub use permutation::Permutation;
 pub use profile::{Report, StageReport};
-#[cfg(feature = "images")]
-pub use sources::Images;
 pub use sources::{Compression, Csv, Files, NewFile, NpyWriter, Shared, TfRecordWriter};
+#[cfg(feature = "images")]
+pub use sources::{Images, Picture};
 pub use spec::{Cardinality, Component, Kind, Spec};
 pub use stages::{Padding, Writer};

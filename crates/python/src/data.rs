@@ -11,10 +11,10 @@ use crate::record::Handle;
 use crate::run::{BUDGET, with_room};
 use crate::tensor::PyTensor;
 use plimsoll_data::{
-    AUTOTUNE, Calls, Cardinality, Component, Compression, Csv, Dataset, Element, Files, Iter, Kind, Options, Padding,
-    Row, Shared, TfRecordWriter, Writer,
+    AUTOTUNE, Calls, Cardinality, Component, Compression, Csv, Dataset, Element, Files, Images, Iter, Kind, Options,
+    Padding, Row, Shared, TfRecordWriter, Writer,
 };
-use plimsoll_tensor::TensorType;
+use plimsoll_tensor::{DType, TensorType};
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -574,7 +574,20 @@ impl PyRecords {
 }
 
 /// Adds the pipelines to the module.
+/// The picture in the bytes of a JPEG or PNG file, with so many channels; 0 for as many as it has.
+#[pyfunction]
+fn decode_image(py: Python<'_>, data: &[u8], channels: u32) -> PyResult<PyTensor> {
+    let images = Images { channels, ..Images::default() };
+    let decoded = py.detach(|| -> PyResult<Buffer> {
+        let picture = images.decode(data, &BUDGET.account("input")).map_err(to_python)?;
+        let ty = TensorType::new(DType::U8, array::shape(&picture.sizes())?);
+        Ok(with_room(|| Buffer::of_bytes(&BUDGET, ty, picture.bytes()))?)
+    })?;
+    Ok(PyTensor { handle: Handle::known(Arc::new(decoded)) })
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(decode_image, module)?)?;
     module.add_class::<PyDataset>()?;
     module.add_class::<PyIterator>()?;
     module.add_class::<PyRecords>()

@@ -23,6 +23,7 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.utils import traceback_utils
 from keras.src.utils.python_utils import pythonify_logs
 from plimsoll import _engine as engine
+from plimsoll import _keras_data
 
 from keras_plimsoll.src import notebook
 from keras_plimsoll.src import record
@@ -30,6 +31,7 @@ from keras_plimsoll.src.core import convert_to_numpy
 from keras_plimsoll.src.feed import EpochIterator
 
 notebook.install()
+_keras_data.install()
 
 # A stretch of steps between two looks at the results lasts about so long.
 _LOOK_EVERY = 0.1

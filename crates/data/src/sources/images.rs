@@ -6,7 +6,7 @@ use crate::guard::{brief, caught};
 use crate::stages::{Sizes, Writer};
 use crate::{Component, Dataset, Error, Kind};
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, imageops::FilterType};
-use plimsoll_budget::Reservation;
+use plimsoll_budget::{Account, Reservation};
 use plimsoll_tensor::{DType, Tensor};
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -188,9 +188,10 @@ fn opening_bytes(file: u64) -> u64 {
 /// comes in several passes); and resizing it.
 fn decoding_bytes(width: u32, height: u32, decoded: u64, images: &Images) -> u64 {
     let pixels = u64::from(width) * u64::from(height);
-    let decoding = decoded.saturating_add(pixels * (u64::from(images.channels) + 6));
+    let channels = if images.channels == 0 { 4 } else { images.channels };
+    let decoding = decoded.saturating_add(pixels * (u64::from(channels) + 6));
     let resized = images.size.filter(|(h, w)| (*w, *h) != (width, height));
-    decoding.saturating_add(resized.map_or(0, |(h, w)| resizing_bytes(width, h, w, images.channels)))
+    decoding.saturating_add(resized.map_or(0, |(h, w)| resizing_bytes(width, h, w, channels)))
 }
 
 /// What resizing a picture takes: between its two passes it has its old width, its new height and floats.
@@ -202,46 +203,93 @@ fn resizing_bytes(width: u32, new_height: u32, new_width: u32, channels: u32) ->
 
 /// Appends an encoded image as the component `image`.
 fn decode(path: &Path, bytes: &[u8], images: &Images, out: &mut Writer<'_, '_>) -> Result<(), Error> {
-    let bad = |message: String| Error::in_file(path, message);
-    let failed = |e: &dyn std::fmt::Display| bad(format!("is not an image that can be decoded: {}", brief(e)));
-    let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| failed(&e))?;
-    if !matches!(reader.format(), Some(ImageFormat::Jpeg | ImageFormat::Png)) {
-        return Err(bad("is neither JPEG nor PNG".into()));
+    if !matches!(images.channels, 1 | 3) {
+        let message = format!("{} channels were asked for; 1 or 3 can be had", images.channels);
+        return Err(Error::pipeline("images", message));
     }
-    // Before its size is known a decoder may take this much: profiles and texts can be packed like anything else.
-    let opening = opening_bytes(bytes.len() as u64);
-    let opened = out.reserve(opening)?;
-    let mut limits = image::Limits::default();
-    limits.max_alloc = Some(opening);
-    reader.limits(limits);
-    let mut decoder = caught(|| reader.into_decoder())
-        .ok_or_else(|| bad("is broken in a way that its decoder does not expect".into()))?
-        .map_err(|e| failed(&e))?;
-    let (width, height) = decoder.dimensions();
-    let pixels = width as u64 * height as u64;
-    if pixels == 0 || pixels > images.most_pixels {
-        return Err(bad(format!("claims {width} x {height} pixels; at most {} are allowed", images.most_pixels)));
+    let picture = images.picture(bytes, &|n| out.reserve(n), &|message| Error::in_file(path, message))?;
+    out.set("image", &picture.sizes(), picture.bytes())
+}
+
+/// A picture that was decoded.
+pub struct Picture {
+    pixels: DynamicImage,
+    _held: Reservation,
+}
+
+impl Picture {
+    /// Height, width and channels.
+    pub fn sizes(&self) -> [usize; 3] {
+        let channels = self.pixels.color().channel_count() as usize;
+        [self.pixels.height() as usize, self.pixels.width() as usize, channels]
     }
-    // What the picture claims is reserved before anything of its size is allocated.
-    let decoding = decoding_bytes(width, height, decoder.total_bytes(), images);
-    let resized = images.size.filter(|(h, w)| (*w, *h) != (width, height));
-    let _held = out.reserve(decoding)?;
-    let mut limits = image::Limits::default();
-    limits.max_alloc = Some(decoding.saturating_add(opening));
-    decoder.set_limits(limits).map_err(|e| failed(&e))?;
-    let picture = caught(|| DynamicImage::from_decoder(decoder))
-        .ok_or_else(|| bad("is broken in a way that its decoder does not expect".into()))?
-        .map_err(|e| failed(&e))?;
-    drop(opened);
-    let picture = match images.channels {
-        1 => DynamicImage::ImageLuma8(picture.into_luma8()),
-        3 => DynamicImage::ImageRgb8(picture.into_rgb8()),
-        n => return Err(Error::pipeline("images", format!("{n} channels were asked for; 1 or 3 can be had"))),
-    };
-    let picture = match resized {
-        Some((h, w)) => picture.resize_exact(w, h, FilterType::Triangle),
-        None => picture,
-    };
-    let shape = [picture.height() as usize, picture.width() as usize, images.channels as usize];
-    out.set("image", &shape, picture.as_bytes())
+
+    /// The pixels from the top left one on, row by row, with their channels side by side.
+    pub fn bytes(&self) -> &[u8] {
+        self.pixels.as_bytes()
+    }
+}
+
+impl Images {
+    /// Decodes the bytes of a JPEG or PNG file; with 0 channels to as many as it has: 1, 3 or 4.
+    ///
+    /// # Errors
+    /// When it cannot be decoded, or the account has no memory for that.
+    pub fn decode(&self, bytes: &[u8], account: &Account) -> Result<Picture, Error> {
+        self.picture(bytes, &|n| Ok(account.reserve(n.into())?), &|message| {
+            Error::element(format!("the image {message}"))
+        })
+    }
+
+    fn picture(
+        &self,
+        bytes: &[u8],
+        reserve: &dyn Fn(u64) -> Result<Reservation, Error>,
+        bad: &dyn Fn(String) -> Error,
+    ) -> Result<Picture, Error> {
+        let failed = |e: &dyn std::fmt::Display| bad(format!("is not an image that can be decoded: {}", brief(e)));
+        let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| failed(&e))?;
+        if !matches!(reader.format(), Some(ImageFormat::Jpeg | ImageFormat::Png)) {
+            return Err(bad("is neither JPEG nor PNG".into()));
+        }
+        // Before its size is known a decoder may take this much: profiles and texts can be packed like anything else.
+        let opening = opening_bytes(bytes.len() as u64);
+        let opened = reserve(opening)?;
+        let mut limits = image::Limits::default();
+        limits.max_alloc = Some(opening);
+        reader.limits(limits);
+        let mut decoder = caught(|| reader.into_decoder())
+            .ok_or_else(|| bad("is broken in a way that its decoder does not expect".into()))?
+            .map_err(|e| failed(&e))?;
+        let (width, height) = decoder.dimensions();
+        let pixels = width as u64 * height as u64;
+        if pixels == 0 || pixels > self.most_pixels {
+            return Err(bad(format!("claims {width} x {height} pixels; at most {} are allowed", self.most_pixels)));
+        }
+        // What the picture claims is reserved before anything of its size is allocated.
+        let decoding = decoding_bytes(width, height, decoder.total_bytes(), self);
+        let resized = self.size.filter(|(h, w)| (*w, *h) != (width, height));
+        let _held = reserve(decoding)?;
+        let mut limits = image::Limits::default();
+        limits.max_alloc = Some(decoding.saturating_add(opening));
+        decoder.set_limits(limits).map_err(|e| failed(&e))?;
+        let picture = caught(|| DynamicImage::from_decoder(decoder))
+            .ok_or_else(|| bad("is broken in a way that its decoder does not expect".into()))?
+            .map_err(|e| failed(&e))?;
+        drop(opened);
+        let color = picture.color();
+        let pixels = match (self.channels, color.has_color(), color.has_alpha()) {
+            (1, ..) | (0, false, false) => DynamicImage::ImageLuma8(picture.into_luma8()),
+            (3, ..) | (0, true, false) => DynamicImage::ImageRgb8(picture.into_rgb8()),
+            (4 | 0, ..) => DynamicImage::ImageRgba8(picture.into_rgba8()),
+            (n, ..) => {
+                return Err(Error::pipeline("images", format!("{n} channels were asked for; 1, 3 or 4 can be had")));
+            }
+        };
+        let pixels = match resized {
+            Some((h, w)) => pixels.resize_exact(w, h, FilterType::Triangle),
+            None => pixels,
+        };
+        Ok(Picture { pixels, _held })
+    }
 }

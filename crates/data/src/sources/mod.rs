@@ -38,6 +38,6 @@ pub use bytes::Compression;
 pub use csv::Csv;
 pub use files::Files;
 #[cfg(feature = "images")]
-pub use images::Images;
+pub use images::{Images, Picture};
 pub use tfrecord::TfRecordWriter;
 pub use write::{NewFile, NpyWriter};
