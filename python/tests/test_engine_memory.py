@@ -264,7 +264,8 @@ def test_ctrl_c_stops_the_loop():
     except KeyboardInterrupt:
         print(json.dumps(time.time() - begun))
     """
-    assert in_a_process(code) < 1.5
+    # All steps would take hours.
+    assert in_a_process(code) < 10
 
 
 def test_other_threads_go_on_while_steps_run():
