@@ -72,11 +72,11 @@ pub fn refresh(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: Byte
         let weight = |kind: &Kind<'_>| kind.seconds / runs(model, kind) as f64;
         weight(b).total_cmp(&weight(a))
     });
-    let Some(mut bench) = Bench::new(&kinds, pool, room) else { return false };
     // A busy machine has nothing to tell.
-    if !gather(pool) {
+    if kinds.is_empty() || !gather(pool) {
         return false;
     }
+    let Some(mut bench) = Bench::new(&kinds, pool, room) else { return false };
     let mut any = false;
     for kind in &kinds {
         let left = time.saturating_sub(begin.elapsed()).as_secs_f64();

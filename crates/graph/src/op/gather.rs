@@ -3,8 +3,8 @@
 use super::{Backward, Cost, Io, OpDef, Reference, Types, expect_axis, expect_inputs, is_outermost};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
-use crate::op_attrs;
 use crate::split::Split;
+use crate::{match_dtype, op_attrs};
 use plimsoll_kernels::axis::Axis;
 use plimsoll_kernels::gather::{self, IndexError};
 use plimsoll_tensor::{DType, F8E4M3, F8E5M2, Shape, TensorType, bf16, f16};
@@ -50,105 +50,24 @@ op_attrs!(AddAlong = "add_along" { axis, size });
 /// Calls a generic function with the Rust type of any data type.
 macro_rules! match_any {
     ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
-            DType::F32 => {
-                type $T = f32;
-                $body
-            }
-            DType::F64 => {
-                type $T = f64;
-                $body
-            }
-            DType::F16 => {
-                type $T = f16;
-                $body
-            }
-            DType::BF16 => {
-                type $T = bf16;
-                $body
-            }
-            DType::F8E4M3 => {
-                type $T = F8E4M3;
-                $body
-            }
-            DType::F8E5M2 => {
-                type $T = F8E5M2;
-                $body
-            }
-            DType::I32 => {
-                type $T = i32;
-                $body
-            }
-            DType::I64 => {
-                type $T = i64;
-                $body
-            }
-            DType::U8 => {
-                type $T = u8;
-                $body
-            }
-            DType::I8 => {
-                type $T = i8;
-                $body
-            }
-            DType::I16 => {
-                type $T = i16;
-                $body
-            }
-            DType::U16 => {
-                type $T = u16;
-                $body
-            }
-            DType::U32 => {
-                type $T = u32;
-                $body
-            }
-            DType::Bool => {
-                type $T = bool;
-                $body
-            }
-        }
+        match_dtype!($dtype, $T in [
+            F32: f32, F64: f64, F16: f16, BF16: bf16, F8E4M3: F8E4M3, F8E5M2: F8E5M2, I32: i32, I64: i64,
+            U8: u8, I8: i8, I16: i16, U16: u16, U32: u32, Bool: bool
+        ] => $body)
     };
 }
 
 /// Calls a generic function with the Rust type of indices.
 macro_rules! match_index {
     ($dtype:expr, $I:ident => $body:expr) => {
-        match $dtype {
-            DType::I32 => {
-                type $I = i32;
-                $body
-            }
-            _ => {
-                type $I = i64;
-                $body
-            }
-        }
+        match_dtype!($dtype, $I in [I32: i32, I64: i64] => $body, else unreachable!("checked by `infer`"))
     };
 }
 
 /// Calls a generic function with the Rust type of what is added up.
 macro_rules! match_addable {
     ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
-            DType::F32 => {
-                type $T = f32;
-                $body
-            }
-            DType::F64 => {
-                type $T = f64;
-                $body
-            }
-            DType::I32 => {
-                type $T = i32;
-                $body
-            }
-            DType::I64 => {
-                type $T = i64;
-                $body
-            }
-            _ => unreachable!("checked by `infer`"),
-        }
+        match_dtype!($dtype, $T in [F32: f32, F64: f64, I32: i32, I64: i64] => $body, else unreachable!("checked by `infer`"))
     };
 }
 

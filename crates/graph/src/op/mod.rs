@@ -530,21 +530,25 @@ pub(crate) fn expect_axis(ty: &TensorType, axis: usize) -> Result<(), String> {
     if axis < rank { Ok(()) } else { Err(format!("axis {axis} of a value with {rank} axes")) }
 }
 
-/// Calls a generic function with the Rust type of a floating-point data type: half precision is not among them.
+/// Calls a generic function with the Rust type of a data type, one of those listed; without `else` they are all there are.
+#[macro_export]
+macro_rules! match_dtype {
+    ($dtype:expr, $T:ident in [$($variant:ident: $type:ty),*] => $body:expr $(, else $other:expr)?) => {
+        match $dtype {
+            $(plimsoll_tensor::DType::$variant => {
+                type $T = $type;
+                $body
+            })*
+            $(_ => $other,)?
+        }
+    };
+}
+
+/// The same for floating-point data types: half precision is not among them.
 #[macro_export]
 macro_rules! match_float {
     ($dtype:expr, $T:ident => $body:expr, else $other:expr) => {
-        match $dtype {
-            plimsoll_tensor::DType::F32 => {
-                type $T = f32;
-                $body
-            }
-            plimsoll_tensor::DType::F64 => {
-                type $T = f64;
-                $body
-            }
-            _ => $other,
-        }
+        $crate::match_dtype!($dtype, $T in [F32: f32, F64: f64] => $body, else $other)
     };
 }
 

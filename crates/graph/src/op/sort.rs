@@ -3,8 +3,8 @@
 use super::{Backward, Cost, Io, OpDef, Reference, Types, expect_inputs};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
-use crate::op_attrs;
 use crate::split::Split;
+use crate::{match_dtype, op_attrs};
 use plimsoll_kernels::sort::{self, Order, Packed, Sortable, Sorted};
 use plimsoll_tensor::{DType, Element, TensorType};
 
@@ -29,28 +29,11 @@ op_attrs!(TopK = "top_k" { k });
 /// Calls a generic function with the Rust type of a data type that sorts.
 macro_rules! match_sortable {
     ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
-            DType::F32 => {
-                type $T = f32;
-                $body
-            }
-            DType::F64 => {
-                type $T = f64;
-                $body
-            }
-            DType::I32 => {
-                type $T = i32;
-                $body
-            }
-            DType::I64 => {
-                type $T = i64;
-                $body
-            }
-            _ => {
-                type $T = u8;
-                $body
-            }
-        }
+        match_dtype!(
+            $dtype,
+            $T in [F32: f32, F64: f64, I32: i32, I64: i64, U8: u8] => $body,
+            else unreachable!("checked by `infer`")
+        )
     };
 }
 
