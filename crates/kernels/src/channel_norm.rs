@@ -82,7 +82,7 @@ impl Extent {
     }
 }
 
-/// Elements of scratch that [`batch_stats`], [`batch_norm`] and [`batch_norm_grad`] need.
+/// Elements of scratch that [`batch_stats`] and [`batch_norm_grad`] need.
 pub fn batch_norm_scratch(rows: usize, channels: usize) -> usize {
     let extent = Extent { segments: 1, rows, channels };
     extent.partials() + extent.figures(4)
@@ -104,31 +104,6 @@ pub fn batch_norm_scratch(rows: usize, channels: usize) -> usize {
 pub fn batch_stats<T: Float>(pool: &Pool, x: &[T], mean: &mut [T], variance: &mut [T], scratch: &mut [T]) {
     let extent = Extent::batch(x.len(), mean.len());
     channel_stats(pool, x, extent, mean, variance, scratch);
-}
-
-/// `y = (x - mean) / sqrt(variance + epsilon) * scale + offset`, channel by channel.
-///
-/// `x` and `y` are `[rows, channels]`, mean, variance, scale and offset `[channels]`.
-///
-/// # Panics
-/// When the sizes disagree.
-pub fn batch_norm<T: Float>(
-    pool: &Pool,
-    x: Source<'_, T>,
-    mean: &[T],
-    variance: &[T],
-    epsilon: f64,
-    scale: Option<&[T]>,
-    offset: Option<&[T]>,
-    y: &mut [T],
-    scratch: &mut [T],
-) {
-    let extent = Extent::batch(y.len(), mean.len());
-    for c in 0..extent.channels {
-        let slope = rstd(variance[c], epsilon) * parameter(scale, c, T::ONE);
-        set_figures(scratch, extent, (0, c), [mean[c], slope, parameter(offset, c, T::ZERO)]);
-    }
-    normalise(pool, x, extent, y, scratch);
 }
 
 /// The gradients of batch norm with the batch's own statistics, those of [`batch_stats`].
@@ -442,23 +417,6 @@ pub fn batch_stats_naive(x: &[f64], mean: &mut [f64], variance: &mut [f64]) {
         let n = column().count() as f64;
         mean[c] = column().sum::<f64>() / n;
         variance[c] = column().map(|x| (x - mean[c]).powi(2)).sum::<f64>() / n;
-    }
-}
-
-/// [`batch_norm`] in the plainest way.
-pub fn batch_norm_naive(
-    x: &[f64],
-    mean: &[f64],
-    variance: &[f64],
-    epsilon: f64,
-    scale: Option<&[f64]>,
-    offset: Option<&[f64]>,
-    y: &mut [f64],
-) {
-    for (i, (x, y)) in x.iter().zip(y).enumerate() {
-        let c = i % mean.len();
-        let n = (x - mean[c]) * rstd(variance[c], epsilon);
-        *y = n * parameter(scale, c, 1.0) + parameter(offset, c, 0.0);
     }
 }
 

@@ -31,7 +31,7 @@ pub fn fuse(graph: &Graph) -> Result<Graph, GraphError> {
     emit(&lean, &decide(&lean))
 }
 
-/// The graph without nodes that nobody needs and with equal nodes made once.
+/// The graph without nodes that nobody needs or that only the gradient asked for, and with equal nodes made once.
 fn simplify(graph: &Graph) -> Result<Graph, GraphError> {
     let needed = needed_nodes(graph);
     let mut lean = Graph::new();
@@ -42,7 +42,11 @@ fn simplify(graph: &Graph) -> Result<Graph, GraphError> {
         if !needed[id.0 as usize] {
             continue;
         }
-        let inputs: Vec<Value> = node.inputs.iter().map(|v| map[v.0 as usize].expect("inputs come first")).collect();
+        let inputs: Vec<Value> = asked(node).iter().map(|v| map[v.0 as usize].expect("inputs come first")).collect();
+        if node.op.passes_on() {
+            inputs.iter().zip(&node.outputs).for_each(|(from, to)| map[to.0 as usize] = Some(*from));
+            continue;
+        }
         let key = format!("{} {:?} {:?}", node.op.name(), node.op.attrs(), inputs);
         let outputs = match seen.get(&key) {
             Some(outputs) if node.op.mutates().is_empty() => outputs.clone(),
@@ -96,12 +100,18 @@ fn needed_nodes(graph: &Graph) -> Vec<bool> {
     for (id, node) in graph.nodes().rev() {
         needed[id.0 as usize] |= !node.op.mutates().is_empty();
         if needed[id.0 as usize] {
-            for NodeId(producer) in node.inputs.iter().filter_map(|&v| graph.producer(v)) {
+            for NodeId(producer) in asked(node).iter().filter_map(|&v| graph.producer(v)) {
                 needed[producer as usize] = true;
             }
         }
     }
     needed
+}
+
+/// The inputs that a node's outputs are computed from: gradients have been taken.
+fn asked(node: &Node) -> &[Value] {
+    let n = if node.op.passes_on() { node.outputs.len() } else { node.inputs.len() };
+    &node.inputs[..n]
 }
 
 /// What is known about an element-wise value while deciding where programs end.

@@ -72,10 +72,7 @@ impl OpDef for WithGradient {
     }
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
-        for (from, to) in io.inputs().iter().zip(io.outputs()) {
-            // SAFETY: both are valid and of one type.
-            unsafe { std::ptr::copy(from.ptr, to.ptr, to.ty.bytes()) };
-        }
+        io.pass_on();
         Ok(())
     }
 

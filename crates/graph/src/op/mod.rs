@@ -139,7 +139,7 @@ pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
         false
     }
 
-    /// Whether the outputs are the first inputs and all other inputs matter to the gradient alone: what is to be planned leaves such a node out.
+    /// Whether the outputs are the first inputs and all other inputs matter to the gradient alone: what is planned is without such a node.
     fn passes_on(&self) -> bool {
         false
     }
@@ -405,6 +405,14 @@ impl<'a> Io<'a> {
         self.outputs
     }
 
+    /// Copies the first inputs to the outputs, for ops that [pass them on](OpDef::passes_on).
+    pub fn pass_on(&self) {
+        for (from, to) in self.inputs.iter().zip(self.outputs) {
+            // SAFETY: both are valid and of one type.
+            unsafe { std::ptr::copy(from.ptr, to.ptr, to.ty.bytes()) };
+        }
+    }
+
     /// Type of input `i`.
     pub fn in_ty(&self, i: usize) -> &'a TensorType {
         &self.inputs[i].ty
@@ -583,7 +591,7 @@ ops! {
     state::{Assign},
     softmax::{Softmax, SoftmaxGrad},
     cross_entropy::{SparseCrossEntropy, SparseCrossEntropyGrad, CrossEntropy, CrossEntropyGrad},
-    norm::{LayerNorm, LayerNormGrad, GroupNorm, GroupNormGrad, BatchNorm, BatchNormGrad, BatchStats, BatchNormWith},
+    norm::{LayerNorm, LayerNormGrad, GroupNorm, GroupNormGrad, BatchNorm, BatchNormGrad, BatchStats},
     attention::{Attention, AttentionGrad},
     optimizer::{Optimize},
     pieces::{Piece, Blank, Paste},

@@ -8,10 +8,10 @@ mod group;
 mod layer;
 mod stats;
 
-pub use batch::{BatchNorm, BatchNormGrad};
+pub use batch::BatchNormGrad;
 pub use group::{GroupNorm, GroupNormGrad};
 pub use layer::{LayerNorm, LayerNormGrad};
-pub use stats::{BatchNormWith, BatchStats};
+pub use stats::{BatchNorm, BatchStats};
 
 use super::softmax::last_axis;
 use super::{Reference, expect_floats, expect_inputs};
@@ -162,9 +162,9 @@ impl Graph {
         offset: Option<Value>,
         epsilon: f64,
     ) -> Result<[Value; 3], GraphError> {
-        let op = BatchNorm { epsilon, scale: scale.is_some(), offset: offset.is_some() };
-        let outputs = self.push(op, &with_optional(x, [scale, offset]))?;
-        Ok([outputs[0], outputs[1], outputs[2]])
+        let [mean, variance] = self.batch_stats(x)?;
+        let y = self.batch_norm_with(x, [mean, variance], scale, offset, epsilon)?;
+        Ok([y, mean, variance])
     }
 
     /// Mean and variance of each channel over all other axes.
@@ -188,8 +188,9 @@ impl Graph {
         offset: Option<Value>,
         epsilon: f64,
     ) -> Result<Value, GraphError> {
-        let op = BatchNormWith { epsilon, scale: scale.is_some(), offset: offset.is_some() };
-        let mut inputs = vec![x, mean, variance];
+        let op = BatchNorm { epsilon, scale: scale.is_some(), offset: offset.is_some() };
+        let y = op.formula(self, x, [mean, variance], [scale, offset])?;
+        let mut inputs = vec![y, x, mean, variance];
         inputs.extend([scale, offset].into_iter().flatten());
         self.push1(op, &inputs)
     }

@@ -68,6 +68,24 @@ impl Access {
         }
     }
 
+    /// Where the elements for outputs `start .. start + len` stand in the input, if they stand there one after another.
+    pub fn in_place(&self, start: usize, len: usize) -> Option<usize> {
+        match *self {
+            Access::InOrder => Some(start),
+            Access::Repeat { period } => Some(start % period).filter(|place| place + len <= period),
+            _ => None,
+        }
+    }
+
+    /// A number that is the same for all outputs from which on the elements are the same ones; `None` where they never are again.
+    pub fn phase(&self, start: usize) -> Option<usize> {
+        match *self {
+            Access::Scalar => Some(0),
+            Access::Repeat { period } => Some(start % period),
+            _ => None,
+        }
+    }
+
     /// Copies the elements for outputs `start .. start + len` to `out`.
     ///
     /// # Safety
@@ -92,13 +110,17 @@ impl Access {
                 Access::Scalar => out.fill(*from),
                 Access::InOrder => out.copy_from_slice(std::slice::from_raw_parts(from.add(start), len)),
                 Access::Repeat { period } => {
-                    let mut done = 0;
-                    let mut place = start % period;
-                    while done < len {
-                        let n = (period - place).min(len - done);
-                        out[done..done + n].copy_from_slice(std::slice::from_raw_parts(from.add(place), n));
+                    let place = start % period;
+                    let (head, rest) = out.split_at_mut((period - place).min(len));
+                    head.copy_from_slice(std::slice::from_raw_parts(from.add(place), head.len()));
+                    // Once more from the beginning, then as much again as is there.
+                    let mut done = period.min(rest.len());
+                    rest[..done].copy_from_slice(std::slice::from_raw_parts(from, done));
+                    while done < rest.len() {
+                        let (there, next) = rest.split_at_mut(done);
+                        let n = done.min(next.len());
+                        next[..n].copy_from_slice(&there[..n]);
                         done += n;
-                        place = 0;
                     }
                 }
                 Access::Stretch { run } => {

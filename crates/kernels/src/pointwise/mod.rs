@@ -142,6 +142,11 @@ fn tasks(elements: usize) -> usize {
     elements.div_ceil(TASK)
 }
 
+/// Whether a register may hold the same in every block: it keeps its block buffer, and what is there is not brought again.
+fn may_stay(step: &Step) -> bool {
+    matches!(step, Step::Load(_) | Step::Constant(_))
+}
+
 /// Gives every register a block buffer, reusing those of registers that are not read any more.
 fn allocate(steps: &[(Step, DType)]) -> (Vec<u8>, usize) {
     let mut last_read = vec![0; steps.len()];
@@ -154,16 +159,16 @@ fn allocate(steps: &[(Step, DType)]) -> (Vec<u8>, usize) {
     let mut slots = vec![0; steps.len()];
     for (i, (step, _)) in steps.iter().enumerate() {
         // The step's own buffer is taken before its operands' are given back: no step works in place.
-        slots[i] = free.pop().unwrap_or_else(|| {
+        slots[i] = free.pop_if(|_| !may_stay(step)).unwrap_or_else(|| {
             n_slots += 1;
             (n_slots - 1) as u8
         });
-        let mut dying: Vec<u8> =
-            step.reads().filter(|&r| last_read[r as usize] == i).map(|r| slots[r as usize]).collect();
+        let dies = |r: &Register| last_read[*r as usize] == i && !may_stay(&steps[*r as usize].0);
+        let mut dying: Vec<u8> = step.reads().filter(dies).map(|r| slots[r as usize]).collect();
         dying.sort_unstable();
         dying.dedup();
         free.extend(dying);
-        if last_read[i] == 0 && i + 1 < steps.len() {
+        if last_read[i] == 0 && i + 1 < steps.len() && !may_stay(step) {
             free.push(slots[i]);
         }
     }
@@ -224,10 +229,11 @@ pub unsafe fn run(
         let slots = unsafe { scratch.slice(lane * per_worker, per_worker) };
         let end = total.min((task + 1) * task_size);
         let mut start = task * task_size;
+        let mut held = [None; MAX_STEPS];
         while start < end {
             let len = BLOCK.min(end - start);
             // SAFETY: blocks of different tasks do not overlap; the rest is the caller's promise.
-            unsafe { loop_.block(start, len, slots) };
+            unsafe { loop_.block(start, len, slots, &mut held) };
             start += len;
         }
     });
@@ -255,11 +261,12 @@ struct Block {
 }
 
 impl Loop<'_> {
-    /// Runs all steps on the elements `start .. start + len`.
+    /// Runs all steps on the elements `start .. start + len`. `held` says what of earlier blocks is still in the slots, as
+    /// [`Access::phase`] does.
     ///
     /// # Safety
     /// As [`run`]; `slots` is this worker's own.
-    unsafe fn block(&self, start: usize, len: usize, slots: &mut [u8]) {
+    unsafe fn block(&self, start: usize, len: usize, slots: &mut [u8], held: &mut [Option<usize>; MAX_STEPS]) {
         let mut blocks = [Block { ptr: std::ptr::null_mut() }; MAX_STEPS];
         let steps = &self.program.steps;
         let base = slots.as_mut_ptr();
@@ -273,7 +280,9 @@ impl Loop<'_> {
             let out = if direct { unsafe { self.output.add(start * dtype.size()) } } else { slot };
             // SAFETY: operands are earlier registers in other slots or input memory that is not the output's,
             // unless in place, when `out` is a slot.
-            blocks[i] = unsafe { self.step(step, dtype, &blocks, steps, out, start, len) };
+            blocks[i] = unsafe { self.step(step, dtype, &blocks, steps, out, start, len, &mut held[i]) };
+            // What the last step leaves is the result's.
+            held[i] = held[i].filter(|_| !last);
         }
         let dtype = self.program.dtype();
         let result = blocks[steps.len() - 1].ptr;
@@ -300,6 +309,7 @@ impl Loop<'_> {
         out: *mut u8,
         start: usize,
         len: usize,
+        held: &mut Option<usize>,
     ) -> Block {
         let at = |r: Register| blocks[r as usize].ptr as *const u8;
         let block = Block { ptr: out };
@@ -307,8 +317,12 @@ impl Loop<'_> {
         // SAFETY: see `block`.
         unsafe {
             match step {
-                Step::Load(n) => return self.load(n as usize, out, start, len),
-                Step::Constant(value) => functions::fill(dtype, value, out, len),
+                Step::Load(n) => return self.load(n as usize, out, start, len, held),
+                Step::Constant(_) if held.is_some() => return block,
+                Step::Constant(value) => {
+                    functions::fill(dtype, value, out, len);
+                    *held = Some(0);
+                }
                 Step::Index { inner, size } => functions::index(dtype, inner as usize, size as usize, out, number, len),
                 Step::Random { distribution, stream, key } => {
                     let key = slice::<i64>(self.inputs[key as usize].ptr, 2);
@@ -335,10 +349,14 @@ impl Loop<'_> {
     }
 
     /// Brings a block of an input into `out`, or points at it where it already stands in order.
-    unsafe fn load(&self, n: usize, out: *mut u8, start: usize, len: usize) -> Block {
+    unsafe fn load(&self, n: usize, out: *mut u8, start: usize, len: usize, held: &mut Option<usize>) -> Block {
         let input = &self.inputs[n];
         let size = input.dtype.size();
         let access = &self.accesses[n];
+        let phase = access.phase(start);
+        if phase.is_some() && *held == phase {
+            return Block { ptr: out };
+        }
         // SAFETY: the access pattern stays inside the input, see `Access`.
         unsafe {
             if is_narrow(input.dtype) {
@@ -352,12 +370,13 @@ impl Loop<'_> {
                     DType::F8E4M3 => widen(slice::<F8E4M3>(narrow, len), wide),
                     _ => widen(slice::<F8E5M2>(narrow, len), wide),
                 }
-            } else if let Access::InOrder = access {
-                return Block { ptr: input.ptr.add(start * size).cast_mut() };
+            } else if let Some(place) = access.in_place(start, len) {
+                return Block { ptr: input.ptr.add(place * size).cast_mut() };
             } else {
                 access.gather(input.ptr, size, start, len, out);
             }
         }
+        *held = phase;
         Block { ptr: out }
     }
 }

@@ -59,6 +59,34 @@ fn broadcasting_of_every_kind() {
 }
 
 #[test]
+fn operands_that_repeat_over_many_blocks() {
+    // Periods that divide a block, that do not, that are as long as one or longer; several tasks, the last one ragged.
+    for period in [1, 3, 64, 100, 512, 1024, 1500, 4096] {
+        for dtype in [DType::F32, DType::BF16, DType::F64] {
+            let rows = 40_000 / period + 1;
+            let steps = vec![
+                (Step::Load(0), dtype),
+                (Step::Load(1), dtype),
+                (Step::Binary(Fn2::Sub, 0, 1), dtype),
+                (Step::Constant(0.3), dtype),
+                (Step::Binary(Fn2::Mul, 2, 3), dtype),
+                (Step::Load(2), dtype),
+                (Step::Binary(Fn2::Max, 4, 5), dtype),
+                (Step::Constant(1.7), dtype),
+                (Step::Binary(Fn2::Add, 6, 7), dtype),
+                (Step::Load(3), dtype),
+                (Step::Binary(Fn2::Mul, 8, 9), dtype),
+            ];
+            let op = Fused::new(Program::new(steps).unwrap(), Shape::new(&[rows, period]));
+            let inputs = [(&[rows, period][..], 1), (&[period], 2), (&[1, period], 3), (&[], 4)];
+            check_on(op, &inputs.map(|(shape, salt)| random(dtype, shape, salt)), false);
+            let copy = Fused::new(Program::new(vec![(Step::Load(0), dtype)]).unwrap(), Shape::new(&[rows, period]));
+            check_on(copy, &[random(dtype, &[period], 5)], false);
+        }
+    }
+}
+
+#[test]
 fn select_cast_index() {
     let condition = random(DType::Bool, &[4, 3], 9);
     for dtype in [DType::F32, DType::I64, DType::U8, DType::F16] {

@@ -1,30 +1,13 @@
-//! Batch norm.
+//! The gradient of batch norm.
 
-use super::{Parameters, expect_channels, normal_gradient, sum_rows, with_parameters};
+use super::{expect_channels, normal_gradient, sum_rows};
 use crate::error::{GraphError, RunError};
-use crate::graph::{Graph, Value};
+use crate::graph::Value;
 use crate::op::softmax::last_axis;
 use crate::op::{Backward, Cost, Io, OpDef, Reference, Types, expect_floats, expect_inputs};
 use crate::{match_float, op_attrs};
 use plimsoll_kernels::channel_norm;
 use plimsoll_tensor::TensorType;
-
-/// Batch norm with the batch's own statistics: `y = (x - mean) / sqrt(variance + epsilon) * scale + offset` for each
-/// channel (last axis), mean and variance taken over all other axes.
-///
-/// Takes `x` and those of scale and offset that there are; gives `y`, and mean and variance `[channels]`, from which a layer
-/// brings its running statistics up to date. It needs the whole batch at once, and says so in its split rule.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BatchNorm {
-    /// Added to the variance.
-    pub epsilon: f64,
-    /// There is a scale.
-    pub scale: bool,
-    /// There is an offset.
-    pub offset: bool,
-}
-
-op_attrs!(BatchNorm = "batch_norm" { epsilon, scale, offset });
 
 /// Rows and channels.
 pub(super) fn batch_sizes(x: &TensorType) -> Result<(usize, usize), String> {
@@ -35,89 +18,7 @@ pub(super) fn batch_sizes(x: &TensorType) -> Result<(usize, usize), String> {
     }
 }
 
-impl BatchNorm {
-    fn parameters(&self) -> Parameters {
-        Parameters { scale: self.scale, offset: self.offset }
-    }
-
-    fn formula(&self, g: &mut Graph, inputs: &[Value]) -> Result<Vec<Value>, GraphError> {
-        let x = inputs[0];
-        let axes: Vec<usize> = (0..g.shape(x).rank() - 1).collect();
-        let mean = g.mean(x, &axes, false)?;
-        let centred = g.sub(x, mean)?;
-        let squares = g.square(centred)?;
-        let variance = g.mean(squares, &axes, false)?;
-        let shifted = g.shift(variance, self.epsilon)?;
-        let rstd = g.rsqrt(shifted)?;
-        let n = g.mul(centred, rstd)?;
-        let parameters = self.parameters().places(1).map(|place| place.map(|i| inputs[i]));
-        Ok(vec![with_parameters(g, n, parameters)?, mean, variance])
-    }
-}
-
-impl OpDef for BatchNorm {
-    fn name(&self) -> &'static str {
-        "batch_norm"
-    }
-
-    fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>, String> {
-        self.parameters().expect(inputs)?;
-        let (_, channels) = batch_sizes(&inputs[0])?;
-        let statistic = TensorType::new(inputs[0].dtype, [channels]);
-        Ok(vec![inputs[0], statistic, statistic])
-    }
-
-    fn gradient(&self, b: &mut Backward<'_>) -> Result<Vec<Option<Value>>, GraphError> {
-        if b.grads[1..].iter().any(Option::is_some) {
-            return b.by_formula(|g, inputs| self.formula(g, inputs));
-        }
-        let op = BatchNormGrad { epsilon: self.epsilon, scale: self.scale };
-        let mut inputs = vec![b.inputs[0]];
-        inputs.extend(self.scale.then(|| b.inputs[1]));
-        inputs.extend([b.outputs[1], b.outputs[2], b.dy()]);
-        let [dx, dscale, doffset] = b.graph.push(op, &inputs)?[..] else { unreachable!("it has three outputs") };
-        let mut grads = vec![Some(dx)];
-        grads.extend(self.scale.then_some(Some(dscale)));
-        grads.extend(self.offset.then_some(Some(doffset)));
-        Ok(grads)
-    }
-
-    fn cost(&self, types: &Types<'_>) -> Cost {
-        Cost { flops: 8 * types.inputs[0].elements() as u64, bytes: types.bytes() + types.inputs[0].bytes() as u64 }
-    }
-
-    fn workspace(&self, types: &Types<'_>, _: usize) -> usize {
-        let (rows, channels) = batch_sizes(&types.inputs[0]).expect("checked by `infer`");
-        channel_norm::batch_norm_scratch(rows, channels) * types.inputs[0].dtype.size()
-    }
-
-    fn may_overwrite(&self, input: usize, output: usize, _: &Types<'_>) -> bool {
-        (input, output) == (0, 0)
-    }
-
-    fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
-        match_float!(io.in_ty(0).dtype, T => {
-            let [scale, offset] = self.parameters().places(1).map(|place| place.map(|i| io.input::<T>(i)));
-            let (pool, y, mean, variance) = (io.pool(), io.output::<T>(0), io.output::<T>(1), io.output::<T>(2));
-            let (x, scratch) = (io.source::<T>(0, 0), io.workspace());
-            channel_norm::batch_stats(pool, x.read(y), mean, variance, scratch);
-            channel_norm::batch_norm(pool, x, mean, variance, self.epsilon, scale, offset, y, scratch);
-        }, else unreachable!("checked by `infer`"));
-        Ok(())
-    }
-
-    fn reference(&self, inputs: &[&Reference], outputs: &[TensorType]) -> Result<Vec<Reference>, RunError> {
-        let [scale, offset] = self.parameters().places(1).map(|place| place.map(|i| &inputs[i].data[..]));
-        let [mut y, mut mean, mut variance] = [0, 1, 2].map(|i| Reference::zeros(outputs[i]));
-        let x = &inputs[0].data;
-        channel_norm::batch_stats_naive(x, &mut mean.data, &mut variance.data);
-        let epsilon = self.epsilon;
-        channel_norm::batch_norm_naive(x, &mean.data, &variance.data, epsilon, scale, offset, &mut y.data);
-        Ok(vec![y, mean, variance])
-    }
-}
-
-/// The gradient of [`BatchNorm`]: takes `x`, the scale if there is one, mean, variance and `dy`; gives `dx` and the
+/// The gradient of [`BatchNorm`](super::BatchNorm): takes `x`, the scale if there is one, mean, variance and `dy`; gives `dx` and the
 /// gradients of scale and offset, which it needs itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchNormGrad {

@@ -1,10 +1,11 @@
-//! Batch norm in two parts, for those who look at the statistics before they normalise.
+//! Batch norm in two parts: the statistics, and what is done with them.
 
 use super::batch::{BatchNormGrad, batch_sizes};
 use super::{Parameters, expect_channels};
 use crate::error::{GraphError, RunError};
-use crate::graph::Value;
+use crate::graph::{Graph, Value};
 use crate::op::{Backward, Cost, Io, OpDef, Reference, Types, expect_floats, expect_inputs};
+use crate::split::Split;
 use crate::{match_float, op_attrs};
 use plimsoll_kernels::channel_norm;
 use plimsoll_tensor::TensorType;
@@ -61,13 +62,14 @@ impl OpDef for BatchStats {
     }
 }
 
-/// [`BatchNorm`](super::BatchNorm) with statistics that [`BatchStats`] has found: takes `x`, its mean and variance, and those of
-/// scale and offset that there are; gives `y`.
+/// The result of batch norm, which was computed element by element from `x` and its statistics, with the gradient of the whole.
 ///
-/// They are functions of `x`: the gradient of `x` is the whole of it, by way of the statistics too, and these have none of their
-/// own from here.
+/// Takes `y`, `x`, the mean and the variance that [`BatchStats`] has found of it, and those of scale and offset that there are; gives `y`.
+/// The statistics are functions of `x`: the gradient of `x` is the whole of it, by way of the statistics too, and these have none of
+/// their own from here. What is planned has the element-wise ops alone: they are fused with what follows, and when `y` is computed
+/// again its statistics are not.
 #[derive(Clone, Debug, PartialEq)]
-pub struct BatchNormWith {
+pub struct BatchNorm {
     /// Added to the variance.
     pub epsilon: f64,
     /// There is a scale.
@@ -76,70 +78,73 @@ pub struct BatchNormWith {
     pub offset: bool,
 }
 
-op_attrs!(BatchNormWith = "batch_norm_with" { epsilon, scale, offset });
+op_attrs!(BatchNorm = "batch_norm" { epsilon, scale, offset });
 
-/// Where the parameters stand: after `x`, mean and variance.
-const PARAMETERS: usize = 3;
+/// Where the parameters stand: after `y`, `x`, mean and variance.
+const PARAMETERS: usize = 4;
 
-impl BatchNormWith {
-    fn parameters(&self) -> Parameters {
-        Parameters { scale: self.scale, offset: self.offset }
+impl BatchNorm {
+    /// `y`, of `x`, its mean and variance, and scale and offset.
+    pub(super) fn formula(
+        &self,
+        g: &mut Graph,
+        x: Value,
+        [mean, variance]: [Value; 2],
+        [scale, offset]: [Option<Value>; 2],
+    ) -> Result<Value, GraphError> {
+        let shifted = g.shift(variance, self.epsilon)?;
+        let rstd = g.rsqrt(shifted)?;
+        let slope = scale.map_or(Ok(rstd), |scale| g.mul(rstd, scale))?;
+        let centred = g.sub(x, mean)?;
+        let scaled = g.mul(centred, slope)?;
+        offset.map_or(Ok(scaled), |offset| g.add(scaled, offset))
     }
 }
 
-impl OpDef for BatchNormWith {
+impl OpDef for BatchNorm {
     fn name(&self) -> &'static str {
-        "batch_norm_with"
+        "batch_norm"
     }
 
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>, String> {
-        expect_inputs(inputs, PARAMETERS + self.parameters().count())?;
+        let parameters = Parameters { scale: self.scale, offset: self.offset };
+        expect_inputs(inputs, PARAMETERS + parameters.count())?;
         expect_floats(inputs)?;
-        batch_sizes(&inputs[0])?;
-        expect_channels(&inputs[0], &inputs[1..])?;
-        Ok(vec![inputs[0]])
+        let (y, x) = (&inputs[0], &inputs[1]);
+        if y.shape != x.shape {
+            return Err(format!("shapes differ: {} and {}", y.shape, x.shape));
+        }
+        batch_sizes(x)?;
+        expect_channels(x, &inputs[2..])?;
+        Ok(vec![*y])
     }
 
     fn gradient(&self, b: &mut Backward<'_>) -> Result<Vec<Option<Value>>, GraphError> {
         let op = BatchNormGrad { epsilon: self.epsilon, scale: self.scale };
-        let mut inputs = vec![b.inputs[0]];
+        let mut inputs = vec![b.inputs[1]];
         inputs.extend(self.scale.then(|| b.inputs[PARAMETERS]));
-        inputs.extend([b.inputs[1], b.inputs[2], b.dy()]);
+        inputs.extend([b.inputs[2], b.inputs[3], b.dy()]);
         let [dx, dscale, doffset] = b.graph.push(op, &inputs)?[..] else { unreachable!("it has three outputs") };
-        let mut grads = vec![Some(dx), None, None];
+        let mut grads = vec![None, Some(dx), None, None];
         grads.extend(self.scale.then_some(Some(dscale)));
         grads.extend(self.offset.then_some(Some(doffset)));
         Ok(grads)
     }
 
-    fn cost(&self, types: &Types<'_>) -> Cost {
-        Cost { flops: 4 * types.inputs[0].elements() as u64, bytes: types.bytes() }
+    fn passes_on(&self) -> bool {
+        true
     }
 
-    fn workspace(&self, types: &Types<'_>, _: usize) -> usize {
-        let (rows, channels) = batch_sizes(&types.inputs[0]).expect("checked by `infer`");
-        channel_norm::batch_norm_scratch(rows, channels) * types.inputs[0].dtype.size()
-    }
-
-    fn may_overwrite(&self, input: usize, output: usize, _: &Types<'_>) -> bool {
-        (input, output) == (0, 0)
+    fn split(&self, inputs: &[Split], _: &Types<'_>) -> Vec<Split> {
+        inputs[..1].to_vec()
     }
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
-        match_float!(io.in_ty(0).dtype, T => {
-            let [scale, offset] = self.parameters().places(PARAMETERS).map(|place| place.map(|i| io.input::<T>(i)));
-            let (x, mean, variance) = (io.source::<T>(0, 0), io.input::<T>(1), io.input::<T>(2));
-            let (y, scratch) = (io.output::<T>(0), io.workspace());
-            channel_norm::batch_norm(io.pool(), x, mean, variance, self.epsilon, scale, offset, y, scratch);
-        }, else unreachable!("checked by `infer`"));
+        io.pass_on();
         Ok(())
     }
 
-    fn reference(&self, inputs: &[&Reference], outputs: &[TensorType]) -> Result<Vec<Reference>, RunError> {
-        let [scale, offset] = self.parameters().places(PARAMETERS).map(|place| place.map(|i| &inputs[i].data[..]));
-        let mut y = Reference::zeros(outputs[0]);
-        let (x, mean, variance) = (&inputs[0].data, &inputs[1].data, &inputs[2].data);
-        channel_norm::batch_norm_naive(x, mean, variance, self.epsilon, scale, offset, &mut y.data);
-        Ok(vec![y])
+    fn reference(&self, inputs: &[&Reference], _: &[TensorType]) -> Result<Vec<Reference>, RunError> {
+        Ok(vec![inputs[0].clone()])
     }
 }

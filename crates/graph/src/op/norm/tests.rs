@@ -64,36 +64,42 @@ fn group_norm() {
     }
 }
 
-#[test]
-fn batch_norm() {
-    for (scale, offset) in BOTH {
-        let n = scale as usize + offset as usize;
-        let op = BatchNorm { epsilon: 1e-3, scale, offset };
-        check_op(op.clone(), &shapes(&[7, 3], &[3], n));
-        check_op(op.clone(), &shapes(&[2, 5, 5, 4], &[4], n));
-        check_op(op, &shapes(&[90, 70], &[70], n));
-    }
+/// Batch norm with nothing but plain ops: the result and the mean.
+fn plain_batch_norm(g: &mut Graph, x: Value, scale: Option<Value>, offset: Option<Value>, epsilon: f64) -> [Value; 2] {
+    let axes: Vec<usize> = (0..g.shape(x).rank() - 1).collect();
+    let mean = g.mean(x, &axes, false).unwrap();
+    let centred = g.sub(x, mean).unwrap();
+    let squares = g.square(centred).unwrap();
+    let variance = g.mean(squares, &axes, false).unwrap();
+    let shifted = g.shift(variance, epsilon).unwrap();
+    let deviation = g.sqrt(shifted).unwrap();
+    let normal = g.div(centred, deviation).unwrap();
+    [with_parameters(g, normal, [scale, offset]).unwrap(), mean]
 }
 
 #[test]
-fn batch_norm_in_two_parts() {
+fn batch_norm() {
     check_op(BatchStats, &[&[7, 3]]);
     check_op(BatchStats, &[&[2, 5, 5, 4]]);
     for (scale, offset) in BOTH {
         let (mut g, ty) = (Graph::new(), |shape: &[usize]| TensorType::new(DType::F64, shape));
         let x = g.input("x", ty(&[6, 5, 3]));
         let [scale, offset] = [("scale", scale), ("offset", offset)].map(|(n, is)| is.then(|| g.input(n, ty(&[3]))));
-        let [whole, mean, _] = g.batch_norm(x, scale, offset, 1e-3).unwrap();
-        let stats = g.batch_stats(x).unwrap();
-        let parts = g.batch_norm_with(x, stats, scale, offset, 1e-3).unwrap();
+        let plain = plain_batch_norm(&mut g, x, scale, offset, 1e-3);
+        let [y, mean, _] = g.batch_norm(x, scale, offset, 1e-3).unwrap();
         let sources: Vec<Value> = [Some(x), scale, offset].into_iter().flatten().collect();
-        // The statistics are used for something else besides, which has a gradient too.
         let (dy, dmean) = (g.input("dy", ty(&[6, 5, 3])), g.input("dmean", ty(&[3])));
-        let of_whole = crate::gradients_from(&mut g, &[(whole, dy), (mean, dmean)], &sources).unwrap();
-        let of_parts = crate::gradients_from(&mut g, &[(parts, dy), (stats[0], dmean)], &sources).unwrap();
-        for (i, (a, b)) in of_whole.into_iter().zip(of_parts).chain([(Some(whole), Some(parts))]).enumerate() {
-            g.output(&format!("whole{i}"), a.unwrap());
-            g.output(&format!("parts{i}"), b.unwrap());
+        // Alone, and with statistics that are used for something else besides, which has a gradient too.
+        let mut pairs = vec![(y, plain[0]), (mean, plain[1])];
+        for n in [1, 2] {
+            let seeds = |values: [Value; 2]| [(values[0], dy), (values[1], dmean)];
+            let ours = crate::gradients_from(&mut g, &seeds([y, mean])[..n], &sources).unwrap();
+            let theirs = crate::gradients_from(&mut g, &seeds(plain)[..n], &sources).unwrap();
+            pairs.extend(ours.into_iter().zip(theirs).map(|(a, b)| (a.unwrap(), b.unwrap())));
+        }
+        for (i, (a, b)) in pairs.iter().enumerate() {
+            g.output(&format!("ours{i}"), *a);
+            g.output(&format!("plain{i}"), *b);
         }
         let shapes =
             [("x", vec![6, 5, 3]), ("scale", vec![3]), ("offset", vec![3]), ("dy", vec![6, 5, 3]), ("dmean", vec![3])];
@@ -104,9 +110,9 @@ fn batch_norm_in_two_parts() {
             .map(|(i, (n, s))| (*n, random(DType::F64, s, i)))
             .collect();
         let results = crate::interpret(&g, &given).unwrap();
-        for i in 0..=sources.len() {
-            let [a, b] = [format!("whole{i}"), format!("parts{i}")].map(|name| results[&name].to_f64());
-            check_close("gradient", &a, &b, 1e-11);
+        for i in 0..pairs.len() {
+            let [a, b] = [format!("ours{i}"), format!("plain{i}")].map(|name| results[&name].to_f64());
+            check_close("batch norm", &a, &b, 1e-11);
         }
     }
 }
@@ -159,7 +165,6 @@ fn gradient_ops_agree_with_the_formula() {
         let n = scale as usize + offset as usize;
         check_rule(LayerNorm { epsilon: 1e-3, centred: true, scale, offset }, &shapes(&[3, 2, 6], &[6], n));
         check_rule(GroupNorm { groups: 2, epsilon: 1e-3, scale, offset }, &shapes(&[3, 5, 6], &[6], n));
-        check_rule(BatchNorm { epsilon: 1e-3, scale, offset }, &shapes(&[3, 5, 6], &[6], n));
     }
     check_rule(LayerNorm { epsilon: 1e-3, centred: false, scale: true, offset: false }, &[&[3, 6], &[6]]);
 }
@@ -187,8 +192,7 @@ fn slices_of_the_batch() {
     let types = [ty(&[4, 5, 6]), ty(&[4, 2]), ty(&[4, 2]), ty(&[4, 5, 6])];
     assert_eq!(whole(&grad, &types, &[rows; 4]), [rows, partial]);
 
-    let batch = BatchNorm { epsilon: 1e-5, scale: false, offset: false };
-    assert_eq!(whole(&batch, &[ty(&[4, 6])], &[rows]), [Split::Mixed; 3]);
+    assert_eq!(whole(&BatchStats, &[ty(&[4, 6])], &[rows]), [Split::Mixed; 2]);
 }
 
 #[test]
@@ -201,8 +205,10 @@ fn refusals() {
     check_rejects(group(4), &[&[2, 3, 6]], "6 channels cannot be put into 4 groups of one size");
     check_rejects(group(2), &[&[6]], "takes [samples, .., channels], got [6]");
     check_rejects(group(2), &[&[2, 0, 6]], "[2,0,6] has no positions");
-    let batch = BatchNorm { epsilon: 1e-5, scale: false, offset: false };
-    check_rejects(batch, &[&[0, 6]], "[0,6] has no rows");
+    check_rejects(BatchStats, &[&[0, 6]], "[0,6] has no rows");
+    let batch = BatchNorm { epsilon: 1e-5, scale: true, offset: false };
+    check_rejects(batch.clone(), &[&[4, 6], &[4, 3], &[3], &[3], &[3]], "shapes differ: [4,6] and [4,3]");
+    check_rejects(batch, &[&[4, 6], &[4, 6], &[6], &[6], &[3]], "[4,6] wants parameters [6], got [3]");
     let grad = LayerNormGrad { centred: true, scale: false, offset: false };
     check_rejects(grad, &[&[2, 3], &[2], &[3], &[2, 3]], "[2,3] wants statistics [2], got [3]");
 }
