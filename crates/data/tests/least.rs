@@ -5,6 +5,9 @@
 //! its least it used.
 #![cfg(all(feature = "images", feature = "parquet"))]
 
+mod common;
+
+use common::Random;
 use plimsoll_budget::{Budget, Bytes};
 use plimsoll_data::{
     AUTOTUNE, Calls, Component, Compression, Csv, Dataset, Element, Error, Kind, Options, Padding, TfRecordWriter,
@@ -12,22 +15,6 @@ use plimsoll_data::{
 use plimsoll_tensor::DType;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-
-/// A small generator of its own.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// The components of an element: their shapes and bytes.
 type Cells = Vec<(Vec<usize>, Vec<u8>)>;

@@ -2,6 +2,9 @@
 //!
 //! The same chain runs as lookup and as stream, with several numbers of threads, whole and resumed in the middle.
 
+mod common;
+
+use common::Random;
 use plimsoll_budget::{Budget, Bytes};
 use plimsoll_data::{AUTOTUNE, Calls, Component, Dataset, Element, Kind, Options, Padding, Permutation};
 use plimsoll_tensor::{DType, Tensor};
@@ -33,18 +36,6 @@ fn cells(element: &Element) -> Row {
         },
     };
     element.spec().components().iter().map(cell).collect()
-}
-
-/// A small generator of its own.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
 }
 
 fn mix(x: u64) -> u64 {

@@ -8,6 +8,9 @@
 #[path = "../fuzz/src/lib.rs"]
 mod targets;
 
+mod common;
+
+use common::Random;
 use plimsoll_budget::{Budget, measure};
 use plimsoll_data::{Compression, Dataset};
 use std::path::PathBuf;
@@ -26,36 +29,25 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(fixtures.join(name)).unwrap()
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n.max(1) as u64) as usize
-    }
-}
-
 fn change(bytes: &mut Vec<u8>, random: &mut Random) {
-    for _ in 0..random.below(6) + 1 {
+    for _ in 0..random.place(6) + 1 {
         let n = bytes.len();
         if n == 0 {
             return;
         }
         // Headers and footers decide most.
-        let at = match random.below(4) {
-            0 => random.below(n.min(64)),
-            1 => n - 1 - random.below(n.min(64)),
-            _ => random.below(n),
+        let at = match random.place(4) {
+            0 => random.place(n.min(64)),
+            1 => n - 1 - random.place(n.min(64)),
+            _ => random.place(n),
         };
-        let to = (at + random.below(16)).min(n);
-        match random.below(9) {
-            0 => bytes[at] = random.below(256) as u8,
-            1 => bytes[at] ^= 1 << random.below(8),
-            2 => bytes[at..to].fill([0, 0xff, 0x7f, 0x80][random.below(4)]),
-            3 if random.below(4) == 0 => bytes.truncate(at),
-            4 => bytes.insert(at, random.below(256) as u8),
+        let to = (at + random.place(16)).min(n);
+        match random.place(9) {
+            0 => bytes[at] = random.place(256) as u8,
+            1 => bytes[at] ^= 1 << random.place(8),
+            2 => bytes[at..to].fill([0, 0xff, 0x7f, 0x80][random.place(4)]),
+            3 if random.place(4) == 0 => bytes.truncate(at),
+            4 => bytes.insert(at, random.place(256) as u8),
             5 => drop(bytes.remove(at)),
             6 => drop(bytes.drain(at..to)),
             7 => {
@@ -63,7 +55,7 @@ fn change(bytes: &mut Vec<u8>, random: &mut Random) {
                 bytes.splice(at..at, part);
             }
             _ => {
-                let from = random.below(n - (to - at) + 1);
+                let from = random.place(n - (to - at) + 1);
                 bytes.copy_within(at..to, from);
             }
         }

@@ -53,6 +53,9 @@ impl Found {
 /// How much is looked through: so many bytes of elements. At half a gigabyte per second it does not keep anybody waiting.
 const LOOK_THROUGH: u64 = 64 << 20;
 
+/// What of that an error counts: where there are thousands, a row more tells nothing more.
+const OF_AN_ERROR: u64 = 16 << 10;
+
 /// How many files are looked into, evenly spread, where there are more.
 const FILES: usize = 64;
 
@@ -107,7 +110,7 @@ pub(crate) fn read<F: Format>(format: &F, path: &Path, most: u64) -> Option<Foun
     let open = Open::beyond(reading.clone(), 1, Some(u64::MAX));
     let mut stage = format.open(path, &open).ok()?;
     let mut found = Found::default();
-    while found.bytes + 64 * found.elements <= most {
+    while found.bytes + 64 * found.elements + OF_AN_ERROR * found.errors <= most {
         let mut out = Builder::new(&elements, format.spec()).ok()?;
         let result = stage.fill(&mut out, 16);
         let chunk = out.finish();
