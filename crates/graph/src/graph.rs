@@ -58,6 +58,14 @@ pub struct Node {
     pub layer: Arc<str>,
 }
 
+impl Node {
+    /// The inputs that the outputs are computed from, once gradients have been taken: all, but for ops that [pass on](OpDef::passes_on).
+    pub fn computed_from(&self) -> &[Value] {
+        let n = if self.op.passes_on() { self.outputs.len() } else { self.inputs.len() };
+        &self.inputs[..n]
+    }
+}
+
 /// A value that is wanted, under a name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {

@@ -42,7 +42,8 @@ fn simplify(graph: &Graph) -> Result<Graph, GraphError> {
         if !needed[id.0 as usize] {
             continue;
         }
-        let inputs: Vec<Value> = asked(node).iter().map(|v| map[v.0 as usize].expect("inputs come first")).collect();
+        let inputs: Vec<Value> =
+            node.computed_from().iter().map(|v| map[v.0 as usize].expect("inputs come first")).collect();
         if node.op.passes_on() {
             inputs.iter().zip(&node.outputs).for_each(|(from, to)| map[to.0 as usize] = Some(*from));
             continue;
@@ -100,18 +101,12 @@ fn needed_nodes(graph: &Graph) -> Vec<bool> {
     for (id, node) in graph.nodes().rev() {
         needed[id.0 as usize] |= !node.op.mutates().is_empty();
         if needed[id.0 as usize] {
-            for NodeId(producer) in asked(node).iter().filter_map(|&v| graph.producer(v)) {
+            for NodeId(producer) in node.computed_from().iter().filter_map(|&v| graph.producer(v)) {
                 needed[producer as usize] = true;
             }
         }
     }
     needed
-}
-
-/// The inputs that a node's outputs are computed from: gradients have been taken.
-fn asked(node: &Node) -> &[Value] {
-    let n = if node.op.passes_on() { node.outputs.len() } else { node.inputs.len() };
-    &node.inputs[..n]
 }
 
 /// What is known about an element-wise value while deciding where programs end.

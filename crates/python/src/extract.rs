@@ -223,8 +223,7 @@ fn needed(graph: &Graph, wanted: &[Value], known: &HashMap<Value, Arc<Buffer>>, 
     for (id, node) in graph.nodes().rev() {
         needed[id.0 as usize] |= id.0 as usize >= from && !node.op.mutates().is_empty();
         if needed[id.0 as usize] {
-            let n = if node.op.passes_on() { node.outputs.len() } else { node.inputs.len() };
-            node.inputs[..n].iter().for_each(|&v| mark(&mut needed, v));
+            node.computed_from().iter().for_each(|&v| mark(&mut needed, v));
         }
     }
     needed

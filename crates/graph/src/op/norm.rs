@@ -6,12 +6,10 @@
 mod batch;
 mod group;
 mod layer;
-mod stats;
 
-pub use batch::BatchNormGrad;
+pub use batch::{BatchNorm, BatchNormGrad, BatchStats};
 pub use group::{GroupNorm, GroupNormGrad};
 pub use layer::{LayerNorm, LayerNormGrad};
-pub use stats::{BatchNorm, BatchStats};
 
 use super::softmax::last_axis;
 use super::{Reference, expect_floats, expect_inputs};
