@@ -126,7 +126,6 @@ pub struct SpillFile {
     _buffers: Arena,
     /// The checksums and the stacks.
     reservation: Reservation,
-    budget: Budget,
 }
 
 struct Shared {
@@ -252,8 +251,8 @@ impl SpillFile {
         slots: &[(u64, u64)],
     ) -> Result<SpillFile, SpillError> {
         let pieces = pieces(slots);
-        let reservation = reserve(budget, (pieces.len() * size_of::<Piece>() + WORKERS * STACK) as u64)?;
-        let buffers = Arena::new(reserve(budget, (WORKERS * PIECE) as u64)?)?;
+        let reservation = reserve(budget, heap_of(&pieces))?;
+        let buffers = Arena::new(reserve(budget, Bytes::from(WORKERS * PIECE))?)?;
         let bytes = bytes.next_multiple_of(FILE_ALIGNMENT);
         disk.resize(0, bytes)?;
         let queue = Queue {
@@ -267,15 +266,8 @@ impl SpillFile {
             stats: SpillStats::default(),
         };
         let shared = Arc::new(Shared { disk, queue: Mutex::new(queue), work: Condvar::new(), over: Condvar::new() });
-        let mut file = SpillFile {
-            shared,
-            threads: Vec::with_capacity(WORKERS),
-            way,
-            bytes,
-            _buffers: buffers,
-            reservation,
-            budget: budget.clone(),
-        };
+        let mut file =
+            SpillFile { shared, threads: Vec::with_capacity(WORKERS), way, bytes, _buffers: buffers, reservation };
         for i in 0..WORKERS {
             // SAFETY: inside the mapping, which stays until the threads have ended.
             let buffer = Buffer(unsafe { file._buffers.ptr().add(i * PIECE) });
@@ -299,7 +291,7 @@ impl SpillFile {
 
     /// The memory that a file with these slots takes from the budget.
     pub fn memory(slots: &[(u64, u64)]) -> Bytes {
-        SpillFile::FIXED_MEMORY + Bytes((pieces(slots).len() * size_of::<Piece>()) as u64)
+        Bytes::from(WORKERS * PIECE) + heap_of(&pieces(slots))
     }
 
     /// Gives the file another size and other slots. What is in slots that stay where they are stays; if the file becomes
@@ -310,10 +302,15 @@ impl SpillFile {
     pub fn resize(&mut self, bytes: u64, slots: &[(u64, u64)]) -> Result<(), SpillError> {
         self.settle();
         let mut pieces = pieces(slots);
-        let reservation = reserve(&self.budget, (pieces.len() * size_of::<Piece>() + WORKERS * STACK) as u64)?;
+        // What is held already is not asked for again: beside a full arena there may be no room for a second time.
+        let (before, needed) = (self.reservation.bytes(), heap_of(&pieces));
+        self.reservation.resize(before.max(needed)).map_err(ArenaError::from)?;
         let bytes = bytes.next_multiple_of(FILE_ALIGNMENT);
-        if bytes != self.bytes {
-            self.shared.disk.resize(self.bytes, bytes)?;
+        if bytes != self.bytes
+            && let Err(error) = self.shared.disk.resize(self.bytes, bytes)
+        {
+            self.reservation.shrink(self.reservation.bytes() - before);
+            return Err(error);
         }
         let mut queue = self.shared.lock();
         for piece in &mut pieces {
@@ -324,7 +321,8 @@ impl SpillFile {
         queue.pieces = pieces;
         queue.bytes = bytes;
         drop(queue);
-        (self.bytes, self.reservation) = (bytes, reservation);
+        self.bytes = bytes;
+        self.reservation.shrink(self.reservation.bytes() - needed);
         Ok(())
     }
 
@@ -662,6 +660,11 @@ fn pieces(slots: &[(u64, u64)]) -> Vec<Piece> {
     pieces
 }
 
-fn reserve(budget: &Budget, bytes: u64) -> Result<Reservation, ArenaError> {
-    Ok(budget.account("spill").reserve(Bytes(bytes))?)
+/// The memory of checksums and stacks.
+fn heap_of(pieces: &[Piece]) -> Bytes {
+    Bytes::from(size_of_val(pieces) + WORKERS * STACK)
+}
+
+fn reserve(budget: &Budget, bytes: Bytes) -> Result<Reservation, ArenaError> {
+    Ok(budget.account("spill").reserve(bytes)?)
 }

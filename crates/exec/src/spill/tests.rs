@@ -86,6 +86,25 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
+fn a_file_grows_and_shrinks_where_the_budget_has_room_for_the_difference_alone() {
+    let (few, bytes) = slots(&[PIECE]);
+    let (many, more) = slots(&[PIECE, 3 * PIECE]);
+    let budget = Budget::new(SpillFile::memory(&many));
+    let mut file = SpillFile::create(&budget, &directory(), bytes, &few).unwrap();
+    let value = numbers(PIECE, 1);
+    write(&file, few[0].0, &value).unwrap();
+    for (slots, bytes) in [(&many, more), (&few, bytes), (&many, more)] {
+        file.resize(bytes, slots).unwrap();
+        assert_eq!(budget.held(), SpillFile::memory(slots));
+        assert!(read_back(&file, few[0].0, PIECE).unwrap() == value);
+    }
+    let (too_many, even_more) = self::slots(&[PIECE, 3 * PIECE, 1]);
+    let error = file.resize(even_more, &too_many).unwrap_err();
+    assert!(matches!(error, SpillError::Memory(ArenaError::Budget(_))), "{error}");
+    assert_eq!((budget.held(), file.bytes()), (SpillFile::memory(&many), more.next_multiple_of(4096)));
+}
+
+#[test]
 fn a_file_system_that_refuses_direct_transfers_will_do() {
     let (slots, bytes) = slots(&SIZES);
     let disk = NamelessFile::open(&directory()).unwrap().buffered();
