@@ -22,54 +22,57 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The most samples kept of an op: the oldest leave.
-const PER_OP: usize = 256;
+const PER_OP: usize = 1024;
 
 /// An op is known when it was timed on a batch that differs by no more than this factor.
 const ALIKE: f64 = 1.1;
 
-/// A run that takes longer than this is timed only when nothing is known about its op.
+/// A run that takes longer than this is timed once: time is better spent on what was not timed yet.
 const LONG: f64 = 0.06;
 
 /// How often what is new is timed, if there is time: other work on the machine makes a run longer, never shorter.
 const PASSES: usize = 3;
 
-/// What an earlier process has timed may have become slower by this part since.
+/// What was timed before may have become slower by this part since.
 const AGE: f64 = 0.02;
 
-/// Times the ops of these graphs that the model does not know yet, the weightiest first, and adds them to it. Takes at most
-/// `time` and `room` bytes. Gives back whether anything was added.
+/// Times the ops of these graphs that the model does not know yet, and adds them to it: those first that were never timed, the weightiest of them
+/// first, so that what one process has no time for the next one finds at the front. Takes at most `time` and `room` bytes. Gives back whether
+/// anything was added.
 pub fn calibrate(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: Bytes, time: Duration) -> bool {
     let begin = Instant::now();
-    let mut kinds = within(by_weight(model, graphs), pool, room);
-    kinds.retain(|kind| !is_known(model, kind.name(), &kind.work));
+    let kinds = within(unsettled(model, graphs), pool, room);
     let Some(mut bench) = Bench::new(&kinds, pool, room) else { return false };
-    let mut timed: Vec<(f64, u32)> = vec![(f64::INFINITY, 0); kinds.len()];
+    let mut timed: Vec<bool> = vec![false; kinds.len()];
     for pass in 0..PASSES {
         // What is timed while threads are in each other's way is timed again by the next process.
         let counts = gather(pool) as u32;
-        for (kind, (best, runs)) in kinds.iter().zip(&mut timed) {
+        for (kind, timed) in kinds.iter().zip(&mut timed) {
+            let old = known(model, kind.name(), &kind.work).cloned();
             let left = time.saturating_sub(begin.elapsed()).as_secs_f64();
-            let most = if model.samples.contains_key(kind.name()) { LONG.min(left) } else { left / 2.0 };
-            if pass > 0 && best.is_infinite() || model.seconds(kind.name(), &kind.work) > most {
+            let most = if old.is_some() { LONG.min(left) } else { left / 2.0 };
+            if pass > 0 && !*timed || model.seconds(kind.name(), &kind.work) > most {
                 continue;
             }
             let Some(seconds) = bench.time(kind) else { continue };
-            (*best, *runs) = (best.min(seconds), *runs + counts);
-            keep(model, kind, *best, *runs);
+            let runs = old.as_ref().map_or(0, |old| old.runs) + counts;
+            let least = old.map_or(f64::INFINITY, |old| if *timed { old.seconds } else { aged(&old) });
+            keep(model, kind, seconds.min(least), runs);
+            *timed = true;
         }
     }
-    timed.iter().any(|(best, _)| best.is_finite())
+    timed.contains(&true)
 }
 
 /// Times ops again that the model knows, those first that weigh most and were timed least: a figure from a busy hour does not stay, nor does
 /// one from before the machine became slower. Takes at most `time` and `room` bytes. Gives back whether anything was timed.
 pub fn refresh(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: Bytes, time: Duration) -> bool {
     let begin = Instant::now();
-    let runs = |model: &CostModel, kind: &Kind<'_>| known(model, kind.name(), &kind.work).map_or(0, |s| s.runs);
     let mut kinds = within(by_weight(model, graphs), pool, room);
-    kinds.retain(|kind| runs(model, kind) > 0);
+    kinds.retain(|kind| known(model, kind.name(), &kind.work).is_some());
     kinds.sort_by(|a, b| {
-        let weight = |kind: &Kind<'_>| kind.seconds / runs(model, kind) as f64;
+        let runs = |kind: &Kind<'_>| known(model, kind.name(), &kind.work).map_or(0, |s| s.runs);
+        let weight = |kind: &Kind<'_>| kind.seconds / (1 + runs(kind)) as f64;
         weight(b).total_cmp(&weight(a))
     });
     // A busy machine has nothing to tell.
@@ -84,10 +87,23 @@ pub fn refresh(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: Byte
             continue;
         };
         let Some(seconds) = bench.time(kind) else { continue };
-        keep(model, kind, seconds.min(old.seconds * (1.0 + AGE)), old.runs.saturating_add(1));
+        keep(model, kind, seconds.min(aged(&old)), old.runs.saturating_add(1));
         any = true;
     }
     any
+}
+
+/// What a run may take now that was timed before.
+fn aged(sample: &Sample) -> f64 {
+    sample.seconds * (1.0 + AGE)
+}
+
+/// What was not timed often enough: first what was never, and of each the weightiest first.
+fn unsettled<'g>(model: &CostModel, graphs: &[&'g Graph]) -> Vec<Kind<'g>> {
+    let mut kinds = by_weight(model, graphs);
+    kinds.retain(|kind| !is_known(model, kind.name(), &kind.work));
+    kinds.sort_by_key(|kind| known(model, kind.name(), &kind.work).is_some());
+    kinds
 }
 
 /// Those that can be timed within some room.
@@ -434,6 +450,19 @@ mod tests {
         let sizes = "512x512,512x512,512x512".parse().unwrap();
         let ratio = model.seconds("matmul", &Work { cost: twice, sizes }) / seconds;
         assert!((1.5..2.1).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn what_was_never_timed_comes_before_what_was_timed_on_a_busy_machine() {
+        let graph = chain();
+        let names = |model: &CostModel| unsettled(model, &[&graph]).iter().map(Kind::name).collect::<Vec<_>>();
+        let mut model = CostModel::default();
+        assert_eq!(names(&model), ["matmul", "fused"], "the weightiest first");
+        let matmul = unsettled(&model, &[&graph]).swap_remove(0);
+        keep(&mut model, &matmul, 1.0, 0);
+        assert_eq!(names(&model), ["fused", "matmul"]);
+        keep(&mut model, &matmul, 1.0, PASSES as u32);
+        assert_eq!(names(&model), ["fused"]);
     }
 
     /// A product whose weights have room only among what other ops have near, before an op that has more near than the product.

@@ -292,13 +292,16 @@ fn assemble(
     let mut lives = lifetime::lifetimes(&graph, order, options.threads);
     let sizes: Vec<place::Buffer> =
         lives.buffers.iter().map(|b| place::Buffer { bytes: b.bytes, first: b.first, last: b.last }).collect();
-    let mut placement = place::place_within(&sizes, limit, effort);
+    // Where transfers can be shorter, their times as wished fit at once or are not worth a search.
+    let shorter = if limit > 0 { windows::Shorter::of(&graph, order, &lives) } else { None };
+    let first = if shorter.is_some() { place::Effort::ORDERS } else { effort };
+    let mut placement = place::place_within(&sizes, limit, first);
     let mut order = std::borrow::Cow::Borrowed(order);
-    if placement.height > limit
-        && limit > 0
-        && let Some(fitted) = windows::fit(&graph, &order, lives.clone(), limit, effort)
-    {
-        (lives, placement, order) = (fitted.lives, fitted.placement, fitted.order.into());
+    if let Some(shorter) = shorter.filter(|_| placement.height > limit) {
+        match shorter.fit(&order, lives.clone(), limit, effort) {
+            Some(fitted) => (lives, placement, order) = (fitted.lives, fitted.placement, fitted.order.into()),
+            None => placement = place::place_within(&sizes, limit, effort),
+        }
     }
 
     let mut places = Vec::with_capacity(lives.homes.len());

@@ -185,9 +185,12 @@ impl Limited<'_> {
     fn fastest(&self, limit: u64, below: f64) -> Result<Option<Plan>, PlanError> {
         let asked = self.options.effort;
         let packing = place::Effort { exact: asked.exact.min(PACKING.exact), search: asked.search.min(PACKING.search) };
-        let mut plan =
-            self.within(limit, Look { search: self.options.search, packing, attempts: 8, waits: PACKED }, below)?;
-        if let Some(plan) = &mut plan {
+        // A first plan only shows what is worth a longer look.
+        let is_first = self.options.search == Effort::QUICK;
+        let waits = if is_first { 0 } else { PACKED };
+        let look = Look { search: self.options.search, packing, attempts: 8, waits };
+        let mut plan = self.within(limit, look, below)?;
+        if let Some(plan) = plan.as_mut().filter(|_| !is_first) {
             tighten(plan, packing);
         }
         Ok(plan)
@@ -217,7 +220,10 @@ impl Limited<'_> {
             if self.problem.bound(target) >= below {
                 break;
             }
-            let Some(run) = evictor.at(target, effort)?.filter(|run| run.seconds < below) else { break };
+            let is_better = |run: &Evicted| {
+                run.seconds < below && best.as_ref().is_none_or(|best| run.score < best.recomputed.score)
+            };
+            let Some(run) = evictor.at(target, effort)?.filter(is_better) else { break };
             let hoped = run.score;
             let plan = place_run(run, self.state, self.options, limit, look.packing)?;
             if plan.arena_bytes > limit {

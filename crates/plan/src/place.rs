@@ -59,6 +59,8 @@ pub struct Effort {
 }
 
 impl Effort {
+    /// Hardly more than the orders that an exact search begins with.
+    pub(crate) const ORDERS: Effort = Effort { exact: 1, search: 0 };
     /// Simple orders alone.
     pub const QUICK: Effort = Effort { exact: 0, search: 0 };
     /// Up to about a second beyond the simple orders, mostly far less: what falls short of the bound by more than a thousandth

@@ -27,40 +27,46 @@ struct Window {
 /// By which part of what can be spared windows are made shorter, one after another.
 const SHORTER: [(u32, u32); 2] = [(1, 2), (1, 1)];
 
-/// Packs lifetimes within a limit by making transfers shorter; `None` when that does not help.
-pub(crate) fn fit(
-    graph: &Graph,
-    order: &[NodeId],
-    mut lives: Lifetimes,
-    limit: u64,
-    effort: place::Effort,
-) -> Option<Fitted> {
-    let wished: Vec<Window> = lives.buffers.iter().map(|b| Window { first: b.first, last: b.last }).collect();
-    let needed = needed(graph, order, &lives);
-    if needed == wished {
-        return None;
+/// Lifetimes that can be shorter.
+pub(crate) struct Shorter {
+    wished: Vec<Window>,
+    needed: Vec<Window>,
+}
+
+impl Shorter {
+    /// The lifetimes of buffers, and how much of them cannot be spared; `None` where that is all.
+    pub fn of(graph: &Graph, order: &[NodeId], lives: &Lifetimes) -> Option<Shorter> {
+        let wished: Vec<Window> = lives.buffers.iter().map(|b| Window { first: b.first, last: b.last }).collect();
+        let needed = needed(graph, order, lives);
+        (needed != wished).then_some(Shorter { wished, needed })
     }
-    let sized = |windows: &[Window]| -> Vec<Buffer> {
-        let buffers = lives.buffers.iter().zip(windows);
-        buffers.map(|(b, w)| Buffer { bytes: b.bytes, first: w.first, last: w.last }).collect()
-    };
-    // The longest that can be packed.
-    let packed = SHORTER.into_iter().find_map(|(parts, of)| {
-        let between = |(w, n): (&Window, &Window)| Window {
-            first: w.first + ((n.first - w.first) * parts).div_ceil(of),
-            last: w.last - ((w.last - n.last) * parts).div_ceil(of),
+
+    /// Packs lifetimes within a limit by making transfers shorter; `None` when that does not help.
+    pub fn fit(self, order: &[NodeId], mut lives: Lifetimes, limit: u64, effort: place::Effort) -> Option<Fitted> {
+        let Shorter { wished, needed } = self;
+        let sized = |windows: &[Window]| -> Vec<Buffer> {
+            let buffers = lives.buffers.iter().zip(windows);
+            buffers.map(|(b, w)| Buffer { bytes: b.bytes, first: w.first, last: w.last }).collect()
         };
-        let windows: Vec<Window> = wished.iter().zip(&needed).map(between).collect();
-        let placement = place::place_within(&sized(&windows), limit, effort);
-        (placement.height <= limit).then_some((windows, placement))
-    });
-    let (shorter, mut placement) = packed?;
-    let windows = widen(&sized(&shorter), &wished, &mut placement.offsets, limit);
-    let buffers = sized(&windows);
-    placement.lower_bound = most_alive(buffers.iter().copied());
-    placement.height = buffers.iter().zip(&placement.offsets).map(|(b, at)| at + aligned(b.bytes)).max().unwrap_or(0);
-    let order = shift(order, &mut lives, &wished, &windows);
-    Some(Fitted { order, lives, placement })
+        // The longest that can be packed.
+        let packed = SHORTER.into_iter().find_map(|(parts, of)| {
+            let between = |(w, n): (&Window, &Window)| Window {
+                first: w.first + ((n.first - w.first) * parts).div_ceil(of),
+                last: w.last - ((w.last - n.last) * parts).div_ceil(of),
+            };
+            let windows: Vec<Window> = wished.iter().zip(&needed).map(between).collect();
+            let placement = place::place_within(&sized(&windows), limit, effort);
+            (placement.height <= limit).then_some((windows, placement))
+        });
+        let (shorter, mut placement) = packed?;
+        let windows = widen(&sized(&shorter), &wished, &mut placement.offsets, limit);
+        let buffers = sized(&windows);
+        placement.lower_bound = most_alive(buffers.iter().copied());
+        placement.height =
+            buffers.iter().zip(&placement.offsets).map(|(b, at)| at + aligned(b.bytes)).max().unwrap_or(0);
+        let order = shift(order, &mut lives, &wished, &windows);
+        Some(Fitted { order, lives, placement })
+    }
 }
 
 fn aligned(bytes: u64) -> u64 {
