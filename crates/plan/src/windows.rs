@@ -125,18 +125,20 @@ fn widen(needed: &[Buffer], wished: &[Window], offsets: &mut [u64], limit: u64) 
             .filter(|&o| windows[o].first <= wished[b].last && wished[b].first <= windows[o].last)
             .map(|o| (windows[o], offsets[o], offsets[o] + aligned(needed[o].bytes)))
             .collect();
+        // What is there at a time that cannot be spared shuts out a place; the others only shorten the window.
+        let shuts_out = |o: &(Window, u64, u64)| o.0.first <= needed[b].last && needed[b].first <= o.0.last;
+        let (hard, soft): (Vec<_>, Vec<_>) = around.iter().copied().partition(shuts_out);
         let reach = |at: u64| {
+            let is_in_the_way = |o: &&(Window, u64, u64)| at < o.2 && o.1 < at + size;
+            if hard.iter().any(|o| is_in_the_way(&o)) {
+                return None;
+            }
             let mut window = wished[b];
-            for &(other, from, to) in &around {
-                if to <= at || at + size <= from {
-                    continue;
-                }
+            for (other, ..) in soft.iter().filter(is_in_the_way) {
                 if other.last < needed[b].first {
                     window.first = window.first.max(other.last + 1);
-                } else if other.first > needed[b].last {
-                    window.last = window.last.min(other.first - 1);
                 } else {
-                    return None;
+                    window.last = window.last.min(other.first - 1);
                 }
             }
             Some(window)
