@@ -20,8 +20,8 @@ const GRAIN: u64 = 64 * 1024;
 /// How hard to look for a plan that keeps a limit.
 #[derive(Clone, Copy)]
 struct Look {
-    /// For a run.
-    search: Effort,
+    /// For a run; `None` where nothing but the memory counts.
+    search: Option<Effort>,
     /// For its packing.
     packing: place::Effort,
     /// How often with less alive, where a run was packed too high.
@@ -32,7 +32,7 @@ struct Look {
 
 /// How to look for what needs least: nothing but the memory counts.
 const DESCENT: Look =
-    Look { search: Effort::QUICK, packing: place::Effort { exact: 1_200_000, search: 1_000 }, attempts: 3, waits: 0 };
+    Look { search: None, packing: place::Effort { exact: 1_200_000, search: 1_000 }, attempts: 3, waits: 0 };
 
 /// How hard to pack a run at most: what is not packed soon is packed sooner when a little less is alive.
 pub(crate) const PACKING: place::Effort = place::Effort { exact: 15_000_000, search: 20_000 };
@@ -188,7 +188,7 @@ impl Limited<'_> {
         // A first plan only shows what is worth a longer look.
         let is_first = self.options.search == Effort::QUICK;
         let waits = if is_first { 0 } else { PACKED };
-        let look = Look { search: self.options.search, packing, attempts: 8, waits };
+        let look = Look { search: Some(self.options.search), packing, attempts: 8, waits };
         let mut plan = self.within(limit, look, below)?;
         if let Some(plan) = plan.as_mut().filter(|_| !is_first) {
             tighten(plan, packing);
@@ -215,7 +215,6 @@ impl Limited<'_> {
         let (mut target, floor) = (limit, self.problem.floor().bytes);
         let (mut best, mut packed): (Option<Plan>, usize) = (None, 0);
         for attempt in 0..look.attempts {
-            let effort = if attempt == 0 { look.search } else { lesser(look.search, AGAIN) };
             // What is packed is never faster than it was simulated.
             if self.problem.bound(target) >= below {
                 break;
@@ -223,7 +222,12 @@ impl Limited<'_> {
             let is_better = |run: &Evicted| {
                 run.seconds < below && best.as_ref().is_none_or(|best| run.score < best.recomputed.score)
             };
-            let Some(run) = evictor.at(target, effort)?.filter(is_better) else { break };
+            let run = match look.search {
+                None => evictor.at_any_cost(target)?,
+                Some(effort) if attempt == 0 => evictor.at(target, effort)?,
+                Some(effort) => evictor.at(target, lesser(effort, AGAIN))?,
+            };
+            let Some(run) = run.filter(is_better) else { break };
             let hoped = run.score;
             let plan = place_run(run, self.state, self.options, limit, look.packing)?;
             if plan.arena_bytes > limit {
@@ -262,7 +266,7 @@ impl Limited<'_> {
         };
         let (mut works, mut fails) = (whole.live_bytes, self.problem.floor().bytes.saturating_sub(1));
         let grain = (works / 128).clamp(place::ALIGNMENT, GRAIN);
-        let quick = |target: u64| Evictor::new(self.graph, self.state, self.problem).at(target, Effort::QUICK);
+        let quick = |target: u64| Evictor::new(self.graph, self.state, self.problem).at_any_cost(target);
         while works > fails + grain {
             let middle = fails + (works - fails) / 2;
             match quick(middle)? {

@@ -116,7 +116,19 @@ impl<'a> Evictor<'a> {
     }
 
     pub fn at(&mut self, limit: u64, effort: Effort) -> Result<Option<Evicted>, GraphError> {
-        let Some(run) = self.search.at(limit, effort) else { return Ok(None) };
+        let run = self.search.at(limit, effort);
+        self.rebuilt(run, limit)
+    }
+
+    /// As [`Evictor::at`] with [`Effort::QUICK`], where nothing but the memory counts.
+    pub fn at_any_cost(&mut self, limit: u64) -> Result<Option<Evicted>, GraphError> {
+        let cheaply = self.search.at(limit, Effort::QUICK);
+        let run = cheaply.or_else(|| if self.problem.spill { self.search.at_any_cost(limit) } else { None });
+        self.rebuilt(run, limit)
+    }
+
+    fn rebuilt(&self, run: Option<Run>, limit: u64) -> Result<Option<Evicted>, GraphError> {
+        let Some(run) = run else { return Ok(None) };
         let evicted = rebuild::rebuild(self.graph, self.problem, &run, self.state)?;
         Ok(Some(Evicted { bound: self.problem.bound(limit), ..evicted }))
     }

@@ -113,6 +113,21 @@ impl<'a> Search<'a> {
         self.pool.first().map(|way| way.run.clone())
     }
 
+    /// A run within a limit for which transfers count nothing: what computing values again has no room for may be read all the same.
+    pub fn at_any_cost(&mut self, limit: u64) -> Option<Run> {
+        if self.problem.floor().bytes > limit {
+            return None;
+        }
+        for setting in self.settings().take(QUICK_SETTINGS) {
+            let keys = vec![1.0; self.problem.units.len()];
+            self.try_way(limit, Setting { charge: 0.0, ..setting }, keys, f64::INFINITY);
+            if !self.pool.is_empty() {
+                break;
+            }
+        }
+        self.pool.first().map(|way| way.run.clone())
+    }
+
     fn settings(&self) -> impl Iterator<Item = Setting> + use<> {
         let combinations = POWERS.into_iter().flat_map(|powers| KEEPING.into_iter().map(move |k| (powers, k)));
         combinations.map(|((cost, bytes, distance), (inherit, retain, hold))| Setting {
