@@ -2,12 +2,14 @@
 
 use plimsoll::session::{Session, Techniques, Terms};
 use plimsoll::{Bytes, DType, Graph, Tensor, TensorType};
+use plimsoll_budget::Budget;
 use plimsoll_graph::{Value, gradients};
 
 #[test]
 fn states_and_limits() {
     states_that_memory_has_no_room_for_live_in_a_file();
     a_larger_limit_counts_at_once();
+    a_state_that_comes_when_all_is_taken_goes_to_the_file();
 }
 
 fn floats(dims: &[usize]) -> TensorType {
@@ -99,4 +101,34 @@ fn a_larger_limit_counts_at_once() {
     session.add_state("large", large).unwrap();
     assert!(session.set_terms(|terms| terms.set_limit("much")).is_err());
     assert_eq!(session.terms().limits().unwrap().wanted, Some(held + Bytes::gib(1)), "as before");
+}
+
+fn a_state_that_comes_when_all_is_taken_goes_to_the_file() {
+    let budget = Budget::unlimited();
+    let mut terms = Terms::on(&budget);
+    let held = plimsoll_budget::measure::usage().unwrap().resident;
+    terms.set_limit(held + Bytes::mib(48));
+    let mut session = Session::new(terms).unwrap();
+    let mut g = Graph::new();
+    let x = g.input("x", floats(&[2048, 1024]));
+    let y = g.tanh(x).unwrap();
+    g.output("y", y);
+    session.prepare(1, &g, None, &[]).unwrap();
+    assert!(session.engine().arena_bytes() >= Bytes::mib(8));
+    // The caller takes what is left, but for less than the file's own buffers.
+    let rest = budget.left().unwrap() - Bytes::kib(512);
+    let _tensors = budget.account("tensors").reserve(rest).unwrap();
+    session.add_state("late", floats(&[1024, 1024])).unwrap();
+    let mut n = 0u32;
+    let mut count = |piece: &mut [u8]| {
+        for float in piece.chunks_exact_mut(4) {
+            float.copy_from_slice(&(n as f32).to_le_bytes());
+            n += 1;
+        }
+    };
+    session.write_state("late", &mut count).unwrap();
+    assert_eq!(session.engine().filed_bytes(), Bytes::mib(4));
+    assert!(budget.held() <= budget.limit().unwrap());
+    let back = session.engine().state("late").unwrap().to_f64();
+    assert!(back.iter().enumerate().all(|(i, v)| *v == i as f64));
 }

@@ -119,10 +119,9 @@ impl Runtime {
         let cell = Cell::new(ty);
         session.add_state(cell.state_name(), ty)?;
         let mut at = 0;
-        session.engine_mut().write_state(cell.state_name(), |piece| {
+        session.write_state(cell.state_name(), |piece| {
             piece.copy_from_slice(&bytes[at..at + piece.len()]);
             at += piece.len();
-            Ok::<(), plimsoll_exec::ExecError>(())
         })?;
         Ok(cell)
     }

@@ -7,7 +7,7 @@ use super::Session;
 use super::limit::RESERVE;
 use crate::error::Error;
 use plimsoll_budget::{Bytes, measure};
-use plimsoll_exec::{ArenaError, Engine, ExecError, SpillError, SpillFile};
+use plimsoll_exec::{ArenaError, Engine, ExecError, PIECE, SpillError, SpillFile};
 use plimsoll_graph::Graph;
 use plimsoll_plan::choose::State;
 use plimsoll_plan::split::Batch;
@@ -98,15 +98,37 @@ impl Session {
     pub fn add_state(&mut self, name: &str, ty: TensorType) -> Result<(), Error> {
         let bytes = Bytes::from(ty.bytes());
         if self.may_move(&ty) && !self.has_room(bytes) {
-            return Ok(self.engine.add_filed_state(name, ty)?);
+            return self.add_filed_state(name, ty);
         }
         self.left = self.left.map(|(at, left)| (at, left.saturating_sub(bytes)));
         match self.engine.add_state(name, ty) {
-            Err(ExecError::Arena(ArenaError::Budget(_))) if self.may_move(&ty) => {
+            Err(ExecError::Arena(ArenaError::Budget(_))) if self.may_move(&ty) => self.add_filed_state(name, ty),
+            made => Ok(made?),
+        }
+    }
+
+    /// The same in the file, for whose own buffers the arena may have to make room.
+    fn add_filed_state(&mut self, name: &str, ty: TensorType) -> Result<(), Error> {
+        match self.engine.add_filed_state(name, ty) {
+            Err(ExecError::Spill(SpillError::Memory(ArenaError::Budget(over)))) if self.make_room(over.asked)? => {
                 Ok(self.engine.add_filed_state(name, ty)?)
             }
             made => Ok(made?),
         }
+    }
+
+    /// Fills a state as [`Engine::write_state`] does, with room for a piece on its way to the file.
+    ///
+    /// # Errors
+    /// When there is no such state, or it cannot be written.
+    pub fn write_state(&mut self, name: &str, mut fill: impl FnMut(&mut [u8])) -> Result<(), Error> {
+        if let Some(ty) = self.engine.state_type(name).filter(|_| self.engine.is_in_file(name)) {
+            self.make_room(Bytes::from(ty.bytes().min(PIECE)))?;
+        }
+        Ok(self.engine.write_state(name, |piece| {
+            fill(piece);
+            Ok::<(), ExecError>(())
+        })?)
     }
 
     /// Brings states to memory that are in the file for want of room, if there is room now and no plan wants them there.
