@@ -56,9 +56,12 @@ const COLUMNS: usize = 512;
 /// Elements that one task handles.
 const TASK: usize = 64 * 1024;
 
-/// Scratch elements for [`reduce`]: a partial result per chunk.
+/// Scratch elements for [`reduce`]: a partial result per chunk, where there are several.
 pub fn scratch(outer: usize, middle: usize, inner: usize) -> usize {
-    outer * middle.div_ceil(chunk_terms(inner)).max(1) * inner
+    match middle.div_ceil(chunk_terms(inner)) {
+        0 | 1 => 0,
+        n_chunks => outer * n_chunks * inner,
+    }
 }
 
 /// `y[o, i] = scale * reduction over m of x[o, m, i]`; with [`Into::Add`] the reduction goes on from what `y` holds.
@@ -78,12 +81,15 @@ pub fn reduce<T: Float>(
     let chunk = chunk_terms(inner);
     let n_chunks = middle.div_ceil(chunk).max(1);
     assert!(x.len() >= outer * middle * inner && y.len() >= outer * inner);
-    assert!(scratch.len() >= outer * n_chunks * inner);
     if outer * inner == 0 {
         return;
     }
-    let partials = SharedSlice::new(scratch);
     let work = outer * middle * inner / 4;
+    if n_chunks == 1 {
+        return reduce_chunks(pool, work, reduction, scale, x, (outer, middle, inner), y, into);
+    }
+    assert!(scratch.len() >= outer * n_chunks * inner);
+    let partials = SharedSlice::new(scratch);
     if inner == 1 {
         // Several chunks make one task.
         let rows_per_task = (TASK / 4 / middle.clamp(1, chunk)).max(1);
@@ -117,6 +123,37 @@ pub fn reduce<T: Float>(
         let y = &mut y[o * inner..(o + 1) * inner];
         join_chunks(reduction, scale, &partials[o * n_chunks * inner..(o + 1) * n_chunks * inner], y, into);
     }
+}
+
+/// The same where the middle axis is one chunk: nothing stands between `x` and `y`.
+fn reduce_chunks<T: Float>(
+    pool: &Pool,
+    work: usize,
+    reduction: Reduction,
+    scale: T,
+    x: &[T],
+    (outer, middle, inner): (usize, usize, usize),
+    y: &mut [T],
+    into: Into,
+) {
+    let blocks = inner.div_ceil(COLUMNS);
+    let per_task = (TASK / (middle.max(1) * inner.min(COLUMNS))).max(1);
+    let y = SharedSlice::new(y);
+    pool.run_sized((outer * blocks).div_ceil(per_task), work, &|task, _| {
+        let mut results = [T::ZERO; COLUMNS];
+        for block in task * per_task..(outer * blocks).min((task + 1) * per_task) {
+            let (o, column) = (block / blocks, block % blocks * COLUMNS);
+            let n = COLUMNS.min(inner - column);
+            let (x, results) = (&x[o * middle * inner..(o + 1) * middle * inner], &mut results[..n]);
+            match inner {
+                1 => results[0] = fold_row(reduction, x),
+                _ => fold_columns(reduction, x, inner, column, 0, middle, results),
+            }
+            // SAFETY: each block has its own columns of a row.
+            let y = unsafe { y.slice(o * inner + column, n) };
+            join_chunks(reduction, scale, results, y, into);
+        }
+    });
 }
 
 simd! {

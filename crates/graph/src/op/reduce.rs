@@ -130,22 +130,24 @@ impl Reduce {
     }
 
     /// Elements of the workspace: a widened copy for other types than f32 and f64, chunks' partial results, and the
-    /// results between passes.
-    fn room(&self, ty: &TensorType) -> (usize, usize, usize) {
-        let copies = if matches!(ty.dtype, DType::F32 | DType::F64) { 0 } else { ty.elements().next_multiple_of(16) };
+    /// results between passes, which take turns.
+    fn room(&self, ty: &TensorType) -> [usize; 4] {
+        let is_own = matches!(ty.dtype, DType::F32 | DType::F64);
         let (passes, n) = self.passes(&ty.shape);
-        let chunks =
-            passes[..n].iter().map(|&(o, m, i)| reduce::scratch(o, m, i)).max().unwrap_or(0).next_multiple_of(16);
-        let between = passes[..n].first().map_or(0, |&(o, _, i)| o * i).next_multiple_of(16);
-        (copies, chunks, between)
+        let chunks = passes[..n].iter().map(|&(o, m, i)| reduce::scratch(o, m, i)).max().unwrap_or(0);
+        // The last result is the output, if its type is the one that is computed in.
+        let between = &passes[..n - usize::from(is_own && n > 0)];
+        let result = |pass: usize| between.get(pass).map_or(0, |&(o, _, i)| o * i);
+        let copies = if is_own { 0 } else { ty.elements() };
+        [copies, chunks, result(0), result(1)].map(|elements| elements.next_multiple_of(16))
     }
 
     fn run_as<T: Float + Element>(&self, io: &Io<'_>) {
         let ty = io.in_ty(0);
-        let (copies, chunks, between) = self.room(ty);
+        let [copies, chunks, results, _] = self.room(ty);
         let (copy, rest) = io.workspace::<T>().split_at_mut(copies);
         let (partial, rest) = rest.split_at_mut(chunks);
-        let (mut here, mut there) = rest.split_at_mut(between);
+        let (mut here, mut there) = rest.split_at_mut(results);
         let x: &[T] = if copies == 0 {
             io.input::<T>(0)
         } else {
@@ -330,8 +332,7 @@ impl OpDef for Reduce {
     }
 
     fn workspace(&self, types: &Types<'_>, _: usize) -> usize {
-        let (copies, chunks, between) = self.room(&types.inputs[0]);
-        (copies + chunks + 2 * between) * Reduce::computes_in(types.inputs[0].dtype).size()
+        self.room(&types.inputs[0]).iter().sum::<usize>() * Reduce::computes_in(types.inputs[0].dtype).size()
     }
 
     fn run(&self, io: &Io<'_>) -> Result<(), RunError> {
