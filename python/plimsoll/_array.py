@@ -444,9 +444,27 @@ def tensor_scatter_nd_update(tensor, indices, updates, name=None):
     """A tensor with slices replaced at tuples of indices."""
     x, indices = _like(tensor), _like(indices)
     updates = convert_to_tensor(updates, dtype_hint=x.dtype)
-    new = scatter_nd(indices, updates, x.shape)
-    there = scatter_nd(indices, engine.full(updates.shape, 1, "float32"), x.shape)
-    return engine.select(engine.binary("gt", there, 0.0), new, x)
+    rest = x.shape[indices.shape[-1] :]
+    places = engine.reshape(_flat_places(indices, x.shape), [-1])
+    table, rows = engine.reshape(x, [-1, *rest]), engine.reshape(updates, [places.shape[0], *rest])
+    return engine.reshape(replaced_rows(table, places, rows), x.shape)
+
+
+def replaced_rows(table, places, rows):
+    """A table with `rows` at `places`; of several rows for one place the last is taken."""
+    n, rest = places.shape[0], [1] * (table.ndim - 1)
+    if n == 0:
+        return table
+    ordered, numbers = engine.sort(places)
+    # The sort is stable: the last of several is followed by another place, or by none.
+    changes = engine.binary("ne", engine.slice(ordered, [0], [n - 1]), engine.slice(ordered, [1], [n - 1]))
+    is_last = engine.concat([changes, engine.full([1], True, "bool")], 0)
+    from_one = engine.binary("add", engine.cast(numbers, "int64"), 1)
+    from_one = engine.select(is_last, from_one, engine.full([n], 0, "int64"))
+    taken = engine.scatter_add(ordered, from_one, 0, table.shape[0])
+    new = engine.gather(rows, engine.binary("max", engine.binary("sub", taken, 1), 0), 0)
+    is_new = engine.reshape(engine.binary("gt", taken, 0), [table.shape[0], *rest])
+    return engine.select(engine.broadcast_to(is_new, table.shape), new, table)
 
 
 def _scatter_reduce(kind):

@@ -266,6 +266,12 @@ def test_places_and_parts(tf):
     assert tf.histogram_fixed_width(values, [0.0, 5.0], nbins=5).numpy().tolist() == [2, 1, 1, 0, 2]
     x = tf.tensor_scatter_nd_update([1, 2, 3], [[1]], [9])
     assert x.dtype == tf.int32 and x.numpy().tolist() == [1, 9, 3]
+    # Of several updates of one place the last counts, as TensorFlow's kernel for the CPU has it.
+    x = tf.tensor_scatter_nd_update(tf.zeros((3, 2)), [[2], [0], [2]], [[1.0, 2.0], [np.inf, 4.0], [5.0, 6.0]])
+    assert x.numpy().tolist() == [[np.inf, 4.0], [0.0, 0.0], [5.0, 6.0]]
+    grid = tf.tensor_scatter_nd_update(tf.zeros((2, 2), tf.bool), [[1, 0], [0, 1]], [True, True])
+    assert grid.numpy().tolist() == [[False, True], [True, False]]
+    assert tf.tensor_scatter_nd_update([1, 2], tf.zeros((0, 1), tf.int32), tf.zeros((0,), tf.int32)).numpy().tolist() == [1, 2]
     assert tf.scatter_nd([[0], [0], [2]], tf.constant([2**60, 1, 7], tf.int64), [3]).numpy().tolist() == [2**60 + 1, 0, 7]
 
 

@@ -21,6 +21,7 @@ from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.backend.common.symbolic_scope import SymbolicScope
 from keras.src.backend.config import floatx
 
+from plimsoll._array import replaced_rows
 from plimsoll._variable import init_scope
 
 from keras_plimsoll.src import primitives as engine
@@ -480,7 +481,9 @@ def scatter_update(inputs, indices, updates, reduction=None):
     table = engine.reshape(inputs, (rows, *rest))
     if reduction == "add":
         table = engine.binary("add", table, engine.scatter_add(places, updates, 0, rows))
-    elif reduction in (None, "max", "min", "mul"):
+    elif reduction is None:
+        table = replaced_rows(table, places, updates)
+    elif reduction in ("max", "min", "mul"):
         table = _scatter_in_order(table, places, updates, reduction)
     else:
         raise ValueError(f"Unsupported reduction: {reduction}")
@@ -495,11 +498,6 @@ def _scatter_in_order(table, places, updates, reduction):
     row = engine.reshape(places, (count, 1))
     same = engine.binary("eq", row, engine.reshape(places, (1, count)))
     earlier = engine.binary("gt", engine.iota((count, count), 0, "int32"), engine.iota((count, count), 1, "int32"))
-    if reduction is None:
-        # Only the last update of each place counts: those with a later one to the same place are dropped.
-        later = engine.transpose(earlier, [1, 0])
-        keep = engine.unary("not", engine.reduce("any", engine.binary("and", same, later), [1], False))
-        return _write_once(table, places, updates, keep, lambda old, new: new)
     nth = engine.reduce("sum", engine.cast(engine.binary("and", same, earlier), "int32"), [1], False)
     rounds = count if record.is_symbolic(nth) else int(nth.numpy().max()) + 1
     for turn in range(rounds):
