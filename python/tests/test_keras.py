@@ -309,3 +309,32 @@ def test_windows_of_a_series():
     data = keras.utils.timeseries_dataset_from_array(series, series * 10, 4, sequence_stride=3, sampling_rate=2, batch_size=2)
     windows = [(x.tolist(), y) for batch, targets in data for x, y in zip(batch.numpy(), targets.numpy())]
     assert windows == [([i, i + 2, i + 4, i + 6], 10 * i) for i in range(0, 14, 3)]
+
+
+@keras.saving.register_keras_serializable(package="test")
+class Composed(keras.Model):
+    """A model without a `build` of its own."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = keras.layers.Dense(3)
+
+    def call(self, x):
+        return self.dense(x)
+
+
+def test_a_model_that_was_built_by_training_is_saved_and_loaded(tmp_path):
+    x = np.random.default_rng(0).normal(size=(8, 4)).astype("float32")
+    model = Composed()
+    model.compile("adam", "mse")
+    model.fit(x, x[:, :3], verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.built
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
+
+
+def test_a_saved_model_is_refused_with_what_to_do_instead(tmp_path):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    with pytest.raises(NotImplementedError, match="model.save"):
+        model.export(tmp_path / "exported")

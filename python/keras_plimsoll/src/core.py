@@ -186,13 +186,15 @@ def compute_output_spec(fn, *args, **kwargs):
 
 
 def _outputs_with(size, fn, args, kwargs):
+    def is_outline(x):
+        # A value that is inferred around this, or traced, has no more than that either.
+        return isinstance(x, KerasTensor) or isinstance(x, Tensor) and record.is_symbolic(x)
+
     leaves = tree.flatten((args, kwargs))
-    types = [
-        ([size if n is None else n for n in x.shape], x.dtype) for x in leaves if isinstance(x, KerasTensor)
-    ]
+    types = [([size if n is None else n for n in x.shape], x.dtype) for x in leaves if is_outline(x)]
     with StatelessScope(), SymbolicScope(), record.shape_inference(types) as placeholders:
         placeholders = iter(placeholders)
-        flat = [next(placeholders) if isinstance(x, KerasTensor) else x for x in leaves]
+        flat = [next(placeholders) if is_outline(x) else x for x in leaves]
         args, kwargs = tree.pack_sequence_as((args, kwargs), flat)
         return tree.map_structure(_outline, fn(*args, **kwargs))
 
