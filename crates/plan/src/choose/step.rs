@@ -11,6 +11,10 @@ use plimsoll_graph::{Cost, Graph, NodeId};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
+/// What slices cost at least, as a part of the time of the whole batch. Measured without such a floor on a busy machine: U-Net within 0.7 of its memory
+/// ran in 4 slices, predicted to be 1 % faster than computing 25 ops again, and took a fifth longer.
+const SLICING: f64 = 0.02;
+
 /// How often a plan is made again when it has more nodes than there is room for.
 const TRIES: usize = 2;
 
@@ -160,14 +164,16 @@ impl Prepared {
         self.variants.iter().map(|v| v.n_nodes).max().unwrap_or(0)
     }
 
-    /// What the variants take without a limit. Slices are never said to be faster than the whole: that would be chance.
+    /// What the variants take without a limit. Slices are never said to cost less than [`SLICING`]: of many figures that were measured on a busy
+    /// machine the lowest is low by chance.
     pub fn seconds(&self, costs: &CostModel) -> Vec<f64> {
         let of = |variant: &Variant| {
             let times = variant.bill.iter().map(|(op, work, times)| costs.seconds(op, work) * *times as f64);
             times.sum::<f64>()
         };
         let whole = of(&self.variants[0]);
-        self.variants.iter().map(|variant| of(variant).max(whole)).collect()
+        let slices = self.variants[1..].iter().map(|variant| of(variant).max(whole * (1.0 + SLICING)));
+        std::iter::once(whole).chain(slices).collect()
     }
 
     /// Memory outside the arena, with room for nodes that evictions add.
