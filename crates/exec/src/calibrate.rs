@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The most samples kept of an op: the oldest leave.
@@ -134,26 +135,35 @@ fn keep(model: &mut CostModel, kind: &Kind<'_>, seconds: f64, runs: u32) {
 /// machine they stay there for a while. Gives back whether they do.
 fn gather(pool: &Pool) -> bool {
     const PATIENCE: Duration = Duration::from_millis(60);
+    const ROUNDS: usize = 20;
     let begin = Instant::now();
     let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
     let side_by_side = pool.threads().min(n_cores);
-    if side_by_side == 1 {
-        return true;
+    let mut rounds = 0;
+    while rounds < ROUNDS && begin.elapsed() < PATIENCE {
+        rounds = if meet(pool, side_by_side) { rounds + 1 } else { 0 };
     }
-    let clock = |tasks: &dyn Fn()| {
-        let start = Instant::now();
-        tasks();
-        start.elapsed().as_secs_f64()
-    };
-    let n = 4 * pool.threads();
-    let mut alone = f64::INFINITY;
-    let mut beside = 0;
-    while beside < 5 && begin.elapsed() < PATIENCE {
-        alone = alone.min(clock(&|| (0..n).for_each(spin)));
-        let shared = clock(&|| pool.run(n, &|task, _| spin(task)));
-        beside = if shared * side_by_side as f64 <= 1.3 * alone { beside + 1 } else { 0 };
-    }
-    beside == 5
+    rounds == ROUNDS
+}
+
+/// Whether so many threads of a pool come to work at once: each waits for the others, then computes for a while. A thread that has to wait for the
+/// core of another comes milliseconds later.
+fn meet(pool: &Pool, n_threads: usize) -> bool {
+    const SOON: Duration = Duration::from_micros(200);
+    let (arrived, alone) = (AtomicUsize::new(0), AtomicBool::new(false));
+    pool.run(n_threads, &|task, _| {
+        let begin = Instant::now();
+        arrived.fetch_add(1, Ordering::Relaxed);
+        while arrived.load(Ordering::Relaxed) < n_threads {
+            if begin.elapsed() > SOON {
+                alone.store(true, Ordering::Relaxed);
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        (0..10).for_each(|_| spin(task));
+    });
+    !alone.into_inner()
 }
 
 /// Something to compute for about 10 microseconds.
@@ -450,6 +460,17 @@ mod tests {
         let sizes = "512x512,512x512,512x512".parse().unwrap();
         let ratio = model.seconds("matmul", &Work { cost: twice, sizes }) / seconds;
         assert!((1.5..2.1).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn threads_that_cannot_be_there_at_once_do_not_meet() {
+        assert!(gather(&Pool::new(1)));
+        assert!(!meet(&Pool::new(1), 2));
+        assert!(!meet(&Pool::new(2), 3));
+        // On a machine that does nothing else for a moment these do.
+        let pool = Pool::new(2);
+        let met = (0..2000).any(|_| meet(&pool, 2));
+        assert!(met || std::thread::available_parallelism().is_ok_and(|n| n.get() == 1));
     }
 
     #[test]
