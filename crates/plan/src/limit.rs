@@ -96,18 +96,20 @@ pub(crate) fn plan_soon(
     below: f64,
 ) -> Result<Option<Plan>, PlanError> {
     let limit = options.limit.unwrap_or(u64::MAX);
-    let problem = Problem::of(graph, order, state, options);
-    if !has_filed(graph, state) {
-        let lives = lifetimes(graph, order, options.threads).buffers;
-        let sizes = lives.iter().map(|b| place::Buffer { bytes: b.bytes, first: b.first, last: b.last });
-        if most_alive(sizes) <= limit {
-            let whole = assemble(graph.clone(), order, state, options, limit, options.effort)?;
-            if whole.arena_bytes <= limit {
-                return Ok(Some(whole));
-            }
+    if !has_filed(graph, state) && alive_whole(graph, order, options.threads) <= limit {
+        let whole = assemble(graph.clone(), order, state, options, limit, options.effort)?;
+        if whole.arena_bytes <= limit {
+            return Ok(Some(whole));
         }
     }
+    let problem = Problem::of(graph, order, state, options);
     Limited { graph, problem: &problem, state, options }.fastest(limit, below)
+}
+
+/// The most bytes that are alive at once when a graph runs plainly in this order.
+pub(crate) fn alive_whole(graph: &Graph, order: &[NodeId], threads: usize) -> u64 {
+    let lives = lifetimes(graph, order, threads).buffers;
+    most_alive(lives.iter().map(|b| place::Buffer { bytes: b.bytes, first: b.first, last: b.last }))
 }
 
 fn has_filed(graph: &Graph, state: &StateLayout) -> bool {
@@ -177,7 +179,7 @@ impl Limited<'_> {
         if !has_filed(self.graph, self.state) {
             return assemble(self.graph.clone(), order, self.state, self.options, 0, self.options.effort);
         }
-        let plain = Evictor::new(self.graph, self.state, self.problem).at(NO_LIMIT, Effort::QUICK)?;
+        let plain = Evictor::new(self.graph, self.state, self.problem).at(NO_LIMIT, Effort::QUICK, f64::INFINITY)?;
         place_run(plain.expect("without a limit everything fits"), self.state, self.options, 0, self.options.effort)
     }
 
@@ -216,16 +218,13 @@ impl Limited<'_> {
         let (mut best, mut packed): (Option<Plan>, usize) = (None, 0);
         for attempt in 0..look.attempts {
             // What is packed is never faster than it was simulated.
-            if self.problem.bound(target) >= below {
-                break;
-            }
             let is_better = |run: &Evicted| {
                 run.seconds < below && best.as_ref().is_none_or(|best| run.score < best.recomputed.score)
             };
             let run = match look.search {
                 None => evictor.at_any_cost(target)?,
-                Some(effort) if attempt == 0 => evictor.at(target, effort)?,
-                Some(effort) => evictor.at(target, lesser(effort, AGAIN))?,
+                Some(effort) if attempt == 0 => evictor.at(target, effort, below)?,
+                Some(effort) => evictor.at(target, lesser(effort, AGAIN), below)?,
             };
             let Some(run) = run.filter(is_better) else { break };
             let hoped = run.score;

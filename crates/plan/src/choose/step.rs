@@ -3,11 +3,11 @@
 use super::{GRAIN, Step};
 use crate::cost::{Sizes, Work};
 use crate::evict::{Effort, Problem};
-use crate::lifetime::lifetimes;
 use crate::limit;
 use crate::split::{self, Batch, Cut, SplitInfo, Splitter};
 use crate::{CostModel, Options, Plan, PlanError, StateLayout, fuse, schedule};
 use plimsoll_graph::{Cost, Graph, NodeId};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,6 +24,7 @@ const AMPLE: u64 = 2;
 /// A step with the ways to cut it.
 pub(super) struct Prepared {
     fused: Graph,
+    order: Vec<NodeId>,
     batch: Option<Batch>,
     /// The whole batch first, then ever smaller slices.
     variants: Vec<Variant>,
@@ -45,9 +46,9 @@ struct Variant {
 }
 
 /// A variant's graph in its order.
-struct Opened {
-    graph: Graph,
-    order: Vec<NodeId>,
+struct Opened<'p> {
+    graph: Cow<'p, Graph>,
+    order: Cow<'p, [NodeId]>,
     split: Option<SplitInfo>,
 }
 
@@ -121,6 +122,7 @@ impl Prepared {
             }
         }
         let mut prepared = Prepared {
+            order: schedule::schedule(&fused),
             fused,
             batch: step.batch.clone(),
             variants: Vec::new(),
@@ -131,7 +133,7 @@ impl Prepared {
             let bill = bill(&prepared.fused);
             prepared.variants.push(Variant { cut: None, n_nodes: prepared.fused.nodes().len(), bill });
         }
-        let live = live_bytes(&prepared.fused, options);
+        let live = limit::alive_whole(&prepared.fused, &prepared.order, options.threads);
         for cut in cuts {
             // Nodes take memory too, and planning takes more of it: slices must be worth that.
             let slices = prepared.batch.as_ref().map_or(1, |b| b.entries.div_ceil(cut.entries));
@@ -149,17 +151,21 @@ impl Prepared {
         Ok(prepared)
     }
 
-    fn open(&self, cut: Option<Cut>) -> Result<Opened, PlanError> {
-        let (graph, split) = match (cut, &self.batch) {
-            (Some(cut), Some(batch)) => {
-                let split = Splitter::new(&self.fused, batch, cut).build()?;
-                (split.graph, Some(split.info))
-            }
-            _ => (self.fused.clone(), None),
+    fn open(&self, cut: Option<Cut>) -> Result<Opened<'_>, PlanError> {
+        let (Some(cut), Some(batch)) = (cut, &self.batch) else {
+            return Ok(Opened { graph: Cow::Borrowed(&self.fused), order: Cow::Borrowed(&self.order), split: None });
         };
-        Ok(Opened { order: schedule::schedule(&graph), graph, split })
+        let split = Splitter::new(&self.fused, batch, cut).build()?;
+        let order = Cow::Owned(schedule::schedule(&split.graph));
+        Ok(Opened { graph: Cow::Owned(split.graph), order, split: Some(split.info) })
     }
 
+    /// Nodes of the whole batch's graph.
+    pub fn nodes(&self) -> usize {
+        self.fused.nodes().len()
+    }
+
+    /// Nodes of the largest graph.
     pub fn most_nodes(&self) -> usize {
         self.variants.iter().map(|v| v.n_nodes).max().unwrap_or(0)
     }
@@ -187,7 +193,8 @@ impl Planning<'_> {
     /// The plan without a limit.
     pub fn whole(&self, layout: &StateLayout) -> Result<Plan, PlanError> {
         let Opened { graph, order, split } = self.step.open(self.step.variants[0].cut)?;
-        let plan = limit::plan_within(graph, &order, layout, &Options { limit: None, ..self.options.clone() })?;
+        let plan =
+            limit::plan_within(graph.into_owned(), &order, layout, &Options { limit: None, ..self.options.clone() })?;
         Ok(self.complete(plan, 0, split))
     }
 
@@ -369,22 +376,6 @@ impl Planning<'_> {
     }
 }
 
-/// The most bytes that are alive at once when a graph runs plainly.
-fn live_bytes(graph: &Graph, options: &Options) -> u64 {
-    let lives = lifetimes(graph, &schedule::schedule(graph), options.threads);
-    let mut change = vec![0i64; graph.nodes().len() + 2];
-    for buffer in &lives.buffers {
-        change[buffer.first as usize] += buffer.bytes as i64;
-        change[buffer.last as usize + 1] -= buffer.bytes as i64;
-    }
-    let (mut live, mut most) = (0, 0);
-    for c in change {
-        live += c;
-        most = most.max(live);
-    }
-    most as u64
-}
-
 /// What runs in a graph, and how often: seconds follow from it by any costs.
 fn bill(graph: &Graph) -> Vec<(&'static str, Work, usize)> {
     let mut times: BTreeMap<(&'static str, Sizes, u64, u64), usize> = BTreeMap::new();
@@ -394,4 +385,49 @@ fn bill(graph: &Graph) -> Vec<(&'static str, Work, usize)> {
     }
     let line = |((op, sizes, flops, bytes), n)| (op, Work { cost: Cost { flops, bytes }, sizes }, n);
     times.into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::Sample;
+    use plimsoll_tensor::{DType, TensorType};
+    use std::sync::Arc;
+
+    #[test]
+    fn slices_cost_something_however_fast_they_were_measured() {
+        let mut g = Graph::new();
+        let f32 = |shape: &[usize]| TensorType::new(DType::F32, shape);
+        let (x, w) = (g.input("x", f32(&[4096, 256])), g.state("w", f32(&[256, 256])));
+        let y = g.matmul(x, w).unwrap();
+        let square = g.square(y).unwrap();
+        let loss = g.mean_all(square).unwrap();
+        g.output("loss", loss);
+        let batch = Some(Batch { entries: 4096, inputs: vec!["x".into()] });
+        let step = Prepared::new(&Step { graph: &g, batch, slices: None }, &Options::default()).unwrap();
+        assert!(step.variants.len() > 2, "there is nothing to choose from");
+
+        // By these figures the whole batch takes a second an op, and what runs on slices takes none, but for the finest, which take long.
+        let mut samples: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
+        for (i, variant) in step.variants.iter().enumerate() {
+            for (op, work, _) in &variant.bill {
+                let seconds = if i == 0 {
+                    1.0
+                } else if i + 1 == step.variants.len() {
+                    7.0
+                } else {
+                    1e-9
+                };
+                let known = samples.entry((*op).into()).or_default();
+                if known.iter().all(|sample| sample.work != *work) {
+                    known.push(Sample { work: work.clone(), seconds, runs: 1 });
+                }
+            }
+        }
+        let seconds = step.seconds(&CostModel { samples: Arc::new(samples), ..CostModel::default() });
+        let (whole, finest) = (seconds[0], seconds[seconds.len() - 1]);
+        assert_eq!(whole, step.variants[0].bill.iter().map(|(_, _, times)| *times as f64).sum::<f64>());
+        assert!(seconds[1..seconds.len() - 1].iter().all(|s| *s == whole * (1.0 + SLICING)), "{seconds:?}");
+        assert!(finest > 2.0 * whole, "what was measured to be slower stays so: {seconds:?}");
+    }
 }

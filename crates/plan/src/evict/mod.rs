@@ -82,7 +82,7 @@ impl Default for Effort {
 impl Problem {
     /// The cheapest run found with at most `limit` bytes in memory, or `None` when none was found.
     pub fn solve(&self, limit: u64, effort: Effort) -> Option<Run> {
-        Search::new(self).at(limit, effort)
+        Search::new(self).at(limit, self.bound(limit), effort)
     }
 }
 
@@ -99,7 +99,7 @@ pub fn evict(
     effort: Effort,
 ) -> Result<Option<Evicted>, GraphError> {
     let problem = Problem::of(graph, order, state, options);
-    Evictor::new(graph, state, &problem).at(limit, effort)
+    Evictor::new(graph, state, &problem).at(limit, effort, f64::INFINITY)
 }
 
 /// As [`evict`], for one limit after another: what was found for one is where the search for the next begins.
@@ -115,21 +115,24 @@ impl<'a> Evictor<'a> {
         Evictor { graph, state, problem, search: Search::new(problem) }
     }
 
-    pub fn at(&mut self, limit: u64, effort: Effort) -> Result<Option<Evicted>, GraphError> {
-        let run = self.search.at(limit, effort);
-        self.rebuilt(run, limit)
+    /// Nothing where every run takes `below` seconds or more.
+    pub fn at(&mut self, limit: u64, effort: Effort, below: f64) -> Result<Option<Evicted>, GraphError> {
+        let bound = self.problem.bound(limit);
+        let run = if bound < below { self.search.at(limit, bound, effort) } else { None };
+        self.rebuilt(run, bound)
     }
 
     /// As [`Evictor::at`] with [`Effort::QUICK`], where nothing but the memory counts.
     pub fn at_any_cost(&mut self, limit: u64) -> Result<Option<Evicted>, GraphError> {
-        let cheaply = self.search.at(limit, Effort::QUICK);
+        let bound = self.problem.bound(limit);
+        let cheaply = self.search.at(limit, bound, Effort::QUICK);
         let run = cheaply.or_else(|| if self.problem.spill { self.search.at_any_cost(limit) } else { None });
-        self.rebuilt(run, limit)
+        self.rebuilt(run, bound)
     }
 
-    fn rebuilt(&self, run: Option<Run>, limit: u64) -> Result<Option<Evicted>, GraphError> {
+    fn rebuilt(&self, run: Option<Run>, bound: f64) -> Result<Option<Evicted>, GraphError> {
         let Some(run) = run else { return Ok(None) };
         let evicted = rebuild::rebuild(self.graph, self.problem, &run, self.state)?;
-        Ok(Some(Evicted { bound: self.problem.bound(limit), ..evicted }))
+        Ok(Some(Evicted { bound, ..evicted }))
     }
 }

@@ -71,9 +71,8 @@ impl<'a> Search<'a> {
         Search { problem, pool: Vec::new(), dice: 0x2545_f491_4f6c_dd1d, work: 0 }
     }
 
-    /// The best run found within a limit. An effort of 0 takes the first run that is found.
-    pub fn at(&mut self, limit: u64, effort: Effort) -> Option<Run> {
-        let bound = self.problem.bound(limit);
+    /// The best run found within a limit, of which none takes less than `bound` seconds. An effort of 0 takes the first run that is found.
+    pub fn at(&mut self, limit: u64, bound: f64, effort: Effort) -> Option<Run> {
         if self.problem.floor().bytes > limit || bound == f64::INFINITY {
             return None;
         }
