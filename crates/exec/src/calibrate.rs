@@ -34,6 +34,11 @@ const LONG: f64 = 0.06;
 /// How often what is new is timed, if there is time: other work on the machine makes a run longer, never shorter.
 const PASSES: usize = 3;
 
+/// The part of a step's time for which ops are timed again, and the most: who waits long for every step has a longer moment to spare before the first,
+/// and ops that take long are not known from one busy hour for good.
+const AGAIN: f64 = 0.125;
+const LONGEST_AGAIN: f64 = 0.9;
+
 /// What was timed before may have become slower by this part since.
 const AGE: f64 = 0.02;
 
@@ -66,10 +71,13 @@ pub fn calibrate(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: By
 }
 
 /// Times ops again that the model knows, those first that weigh most and were timed least: a figure from a busy hour does not stay, nor does
-/// one from before the machine became slower. Takes at most `time` and `room` bytes. Gives back whether anything was timed.
+/// one from before the machine became slower. Takes at most `time`, or an eighth of a step if that is more, or as long as one op takes, and `room`
+/// bytes. Gives back whether anything was timed.
 pub fn refresh(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: Bytes, time: Duration) -> bool {
     let begin = Instant::now();
     let mut kinds = within(by_weight(model, graphs), pool, room);
+    let step = kinds.iter().map(|kind| kind.seconds).sum::<f64>() / graphs.len().max(1) as f64;
+    let time = time.max(Duration::from_secs_f64((AGAIN * step).min(LONGEST_AGAIN)));
     kinds.retain(|kind| known(model, kind.name(), &kind.work).is_some());
     kinds.sort_by(|a, b| {
         let runs = |kind: &Kind<'_>| known(model, kind.name(), &kind.work).map_or(0, |s| s.runs);
@@ -84,6 +92,8 @@ pub fn refresh(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: Byte
     let mut any = false;
     for kind in &kinds {
         let left = time.saturating_sub(begin.elapsed()).as_secs_f64();
+        // One is timed in any case.
+        let left = if any { left } else { left.max(LONGEST_AGAIN) };
         let Some(old) = known(model, kind.name(), &kind.work).cloned().filter(|old| old.seconds < left) else {
             continue;
         };
@@ -515,6 +525,19 @@ mod tests {
         assert!(model.samples["matmul"][0].seconds < 20.0 * true_seconds);
         // What cannot be as fast any more is believed little by little: a process may have other work beside it.
         assert_eq!((model.samples["fused"][0].seconds, model.samples["fused"][0].runs), (low * (1.0 + AGE), runs + 1));
+    }
+
+    #[test]
+    fn what_takes_long_is_timed_again_too() {
+        let (graph, pool) = (chain(), Pool::new(1));
+        let mut model = CostModel::default();
+        for kind in &unsettled(&CostModel::default(), &[&graph]) {
+            keep(&mut model, kind, 0.5, PASSES as u32);
+        }
+        // There is a moment for the first, and for the others an eighth of a step, which is not enough for another.
+        assert!(refresh(&mut model, &[&graph], &pool, Bytes::mib(64), Duration::from_millis(1)));
+        let of = |op: &str| model.samples[op][0].seconds;
+        assert_eq!([of("matmul"), of("fused")].iter().filter(|s| **s < 0.4).count(), 1);
     }
 
     #[test]
