@@ -28,7 +28,7 @@ const PER_OP: usize = 1024;
 /// An op is known when it was timed on a batch that differs by no more than this factor.
 const ALIKE: f64 = 1.1;
 
-/// A run that takes longer than this is timed once: time is better spent on what was not timed yet.
+/// A run that takes longer than this is timed once, for what it takes to count: time is better spent on what was not timed yet.
 const LONG: f64 = 0.06;
 
 /// How often what is new is timed, if there is time: other work on the machine makes a run longer, never shorter.
@@ -38,6 +38,9 @@ const PASSES: usize = 3;
 /// and ops that take long are not known from one busy hour for good.
 const AGAIN: f64 = 0.125;
 const LONGEST_AGAIN: f64 = 0.9;
+
+/// Where what is timed again takes less than this part of what was noted, the notes are of a busier hour.
+const FASTER: f64 = 0.85;
 
 /// What was timed before may have become slower by this part since.
 const AGE: f64 = 0.02;
@@ -56,7 +59,7 @@ pub fn calibrate(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: By
         for (kind, timed) in kinds.iter().zip(&mut timed) {
             let old = known(model, kind.name(), &kind.work).cloned();
             let left = time.saturating_sub(begin.elapsed()).as_secs_f64();
-            let most = if old.is_some() { LONG.min(left) } else { left / 2.0 };
+            let most = if old.as_ref().is_some_and(|old| old.runs > 0) { LONG.min(left) } else { left / 2.0 };
             if pass > 0 && !*timed || model.seconds(kind.name(), &kind.work) > most {
                 continue;
             }
@@ -71,10 +74,10 @@ pub fn calibrate(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: By
 }
 
 /// Times ops again that the model knows, those first that weigh most and were timed least: a figure from a busy hour does not stay, nor does
-/// one from before the machine became slower. Takes at most `time`, or an eighth of a step if that is more, or as long as one op takes, and `room`
-/// bytes. Gives back whether anything was timed.
+/// one from before the machine became slower. Where they take much less than was noted, nothing of these graphs counts as known any more, for
+/// [`calibrate`] to time it all. Takes at most `time`, or an eighth of a step if that is more, or as long as one op takes, and `room` bytes. Gives back
+/// whether anything was timed.
 pub fn refresh(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: Bytes, time: Duration) -> bool {
-    let begin = Instant::now();
     let mut kinds = within(by_weight(model, graphs), pool, room);
     let step = kinds.iter().map(|kind| kind.seconds).sum::<f64>() / graphs.len().max(1) as f64;
     let time = time.max(Duration::from_secs_f64((AGAIN * step).min(LONGEST_AGAIN)));
@@ -89,19 +92,25 @@ pub fn refresh(model: &mut CostModel, graphs: &[&Graph], pool: &Pool, room: Byte
         return false;
     }
     let Some(mut bench) = Bench::new(&kinds, pool, room) else { return false };
-    let mut any = false;
+    let (mut before, mut now, begin) = (0.0, 0.0, Instant::now());
     for kind in &kinds {
         let left = time.saturating_sub(begin.elapsed()).as_secs_f64();
         // One is timed in any case.
-        let left = if any { left } else { left.max(LONGEST_AGAIN) };
+        let left = if now > 0.0 { left } else { left.max(LONGEST_AGAIN) };
         let Some(old) = known(model, kind.name(), &kind.work).cloned().filter(|old| old.seconds < left) else {
             continue;
         };
         let Some(seconds) = bench.time(kind) else { continue };
         keep(model, kind, seconds.min(aged(&old)), old.runs.saturating_add(1));
-        any = true;
+        (before, now) = (before + old.seconds, now + seconds);
     }
-    any
+    if now < FASTER * before {
+        for kind in &kinds {
+            let noted = known(model, kind.name(), &kind.work).expect("others were left out").seconds;
+            keep(model, kind, noted, 0);
+        }
+    }
+    now > 0.0
 }
 
 /// What a run may take now that was timed before.
@@ -341,14 +350,16 @@ impl Bench<'_> {
     }
 }
 
-/// Where figures are kept between runs: in the user's cache directory, by CPU and number of threads. `None` when the
+/// Where figures are kept between runs: in the user's cache directory, by CPU, build and number of threads. `None` when the
 /// environment names no such directory.
 pub fn cache_path(threads: usize) -> Option<PathBuf> {
     let from = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let base = from("XDG_CACHE_HOME").or_else(|| Some(from("HOME")?.join(".cache")))?;
     let level = std::env::var("PLIMSOLL_SIMD").unwrap_or_default();
-    // A name that tells processors apart; it need not be read back.
-    let hash = format!("{}{level}", processor())
+    // A name that tells processors and builds apart; it need not be read back.
+    let build = concat!(env!("CARGO_PKG_VERSION"), " ");
+    let profile = if cfg!(debug_assertions) { "development" } else { "release" };
+    let hash = format!("{}{level}{build}{profile}", processor())
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ b as u64).wrapping_mul(0x0100_0000_01b3));
     Some(base.join("plimsoll").join(format!("costs-{hash:016x}-{threads}.txt")))
@@ -519,10 +530,12 @@ mod tests {
         let true_seconds = model.samples["matmul"][0].seconds;
         let samples = Arc::make_mut(&mut model.samples);
         samples.get_mut("matmul").unwrap()[0].seconds *= 100.0;
-        samples.get_mut("fused").unwrap()[0].seconds *= 1e-6;
-        let (low, runs) = (samples["fused"][0].seconds, samples["fused"][0].runs);
         assert!(refresh(&mut model, &[&graph], &pool, Bytes::mib(64), calm));
         assert!(model.samples["matmul"][0].seconds < 20.0 * true_seconds);
+        let samples = Arc::make_mut(&mut model.samples);
+        samples.values_mut().for_each(|of_op| of_op[0].seconds *= 1e-6);
+        let (low, runs) = (samples["fused"][0].seconds, samples["fused"][0].runs);
+        assert!(refresh(&mut model, &[&graph], &pool, Bytes::mib(64), calm));
         // What cannot be as fast any more is believed little by little: a process may have other work beside it.
         assert_eq!((model.samples["fused"][0].seconds, model.samples["fused"][0].runs), (low * (1.0 + AGE), runs + 1));
     }
@@ -536,8 +549,11 @@ mod tests {
         }
         // There is a moment for the first, and for the others an eighth of a step, which is not enough for another.
         assert!(refresh(&mut model, &[&graph], &pool, Bytes::mib(64), Duration::from_millis(1)));
-        let of = |op: &str| model.samples[op][0].seconds;
-        assert_eq!([of("matmul"), of("fused")].iter().filter(|s| **s < 0.4).count(), 1);
+        let n_fast = |model: &CostModel| model.samples.values().filter(|of_op| of_op[0].seconds < 0.4).count();
+        assert_eq!(n_fast(&model), 1);
+        // But by that one it is known that the others are wrong, too.
+        assert!(calibrate(&mut model, &[&graph], &pool, Bytes::mib(64), Duration::from_secs(5)));
+        assert_eq!(n_fast(&model), 2);
     }
 
     #[test]

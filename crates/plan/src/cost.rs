@@ -29,6 +29,8 @@ pub struct Rate {
 /// // The same op on a quarter of the batch.
 /// assert_eq!(sizes.part_of(&"8x256,256x10,8x10".parse().unwrap()), Some(0.25));
 /// assert_eq!(sizes.part_of(&"8x256,256x5,8x5".parse().unwrap()), None);
+/// // As many more inputs are something else, although they are one factor, too.
+/// assert_eq!(sizes.part_of(&"32x512,512x10,32x10".parse().unwrap()), None);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sizes(Box<[u32]>);
@@ -47,11 +49,15 @@ impl Sizes {
         Sizes(sizes.into())
     }
 
-    /// Which part of these sizes the others are: they differ by one factor, wherever they differ. `None` when they do so in another way.
+    /// Which part of these sizes the others are: they differ by one factor, wherever they differ, and not in the last of several sizes of an operand,
+    /// which no batch is cut along. `None` when they do so in another way.
     pub fn part_of(&self, other: &Sizes) -> Option<f64> {
         let pairs = || self.0.iter().zip(&other.0).map(|(&a, &b)| (a as u64, b as u64));
         let (whole, part) = pairs().find(|(a, b)| a != b).unwrap_or((1, 1));
-        let alike = self.0.len() == other.0.len() && pairs().all(|(a, b)| a == b || a * part == b * whole);
+        let ends = |at: usize| self.0.get(at).is_none_or(|&n| n == OPERAND);
+        let may_differ = |at: usize| !ends(at + 1) || ends(at - 1);
+        let alike = self.0.len() == other.0.len()
+            && pairs().enumerate().all(|(at, (a, b))| a == b || a * part == b * whole && at > 0 && may_differ(at));
         alike.then_some(part as f64 / whole.max(1) as f64)
     }
 
@@ -173,7 +179,8 @@ impl CostModel {
     /// Seconds that an op with this name takes for some work.
     ///
     /// What was timed is known. Between the same op on smaller and on larger batches time is taken to grow evenly: a kernel on a small slice
-    /// takes more than its part of the time. Otherwise it is scaled from the likest run that was timed, by what their costs differ in.
+    /// takes more than its part of the time. Beyond the largest batch it grows with the batch: under a limit there is no room to time the whole. Otherwise
+    /// it is scaled from the likest run that was timed, by what their costs differ in.
     pub fn seconds(&self, op: &str, work: &Work) -> f64 {
         let samples = self.samples.get(op).map_or(&[][..], Vec::as_slice);
         if let Some(known) = samples.iter().find(|s| s.work == *work) {
@@ -189,8 +196,12 @@ impl CostModel {
                 _ => {}
             }
         }
-        if let (Some((small, less)), Some((large, more))) = (below, above) {
-            return less + (more - less) * (1.0 - small) / (large - small);
+        match (below, above) {
+            (Some((small, less)), Some((large, more))) => {
+                return less + (more - less) * (1.0 - small) / (large - small);
+            }
+            (Some((small, less)), None) => return less / small,
+            _ => {}
         }
         let guess = self.guess(op, &work.cost);
         let mut likest: (f64, Option<&Sample>) = (f64::INFINITY, None);
@@ -249,6 +260,17 @@ mod tests {
         // Beyond them it is scaled from the nearest.
         let twice = model.seconds("matmul", &work(64));
         assert!((18e-3..21e-3).contains(&twice), "{twice}");
+    }
+
+    #[test]
+    fn a_whole_batch_is_known_from_its_slices_rather_than_from_another_op_of_its_size() {
+        let mut model = model(&[(2, 4e-3), (8, 6e-3)]);
+        let cost = Cost { flops: 70_000_000, bytes: 100_000 };
+        let other =
+            Sample { work: Work { cost, sizes: "64x280,280x10,64x10".parse().unwrap() }, seconds: 1.0, runs: 3 };
+        Arc::make_mut(&mut model.samples).get_mut("matmul").unwrap().push(other);
+        let predicted = model.seconds("matmul", &work(64));
+        assert!((predicted - 8.0 * 6e-3).abs() < 1e-9, "{predicted}");
     }
 
     #[test]
