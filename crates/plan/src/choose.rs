@@ -165,7 +165,8 @@ impl<'a> Chooser<'a> {
     /// # Errors
     /// When a graph breaks its own rules, or a plan is unsafe, which would be a bug.
     pub fn within(&self, room: u64, known: f64) -> Result<Option<Choice>, PlanError> {
-        let best = self.cheapest(room, known)?;
+        let mut best = self.cheapest(room, known)?;
+        best.iter_mut().flat_map(|choice| &mut choice.plans).for_each(limit::tighten);
         best.iter().try_for_each(Choice::check)?;
         Ok(best)
     }
@@ -279,15 +280,10 @@ impl<'a> Chooser<'a> {
 
     /// The same choice after a longer search for cheaper plans.
     fn finish(&self, choice: Choice, room: u64) -> Result<Choice, PlanError> {
-        let found: Vec<f64> = choice.plans.iter().map(|p| p.recomputed.seconds).collect();
-        let mut best = choice;
-        if best.plans.iter().any(|p| p.recomputed.nodes + p.recomputed.transfers > 0) {
-            best = self.improve(best, room, self.options.search)?;
+        if choice.plans.iter().all(|p| p.recomputed.nodes + p.recomputed.transfers == 0) {
+            return Ok(choice);
         }
-        // What was found by a search is tight already.
-        let same = best.plans.iter_mut().zip(found).filter(|(plan, found)| plan.recomputed.seconds == *found);
-        same.for_each(|(plan, _)| limit::tighten(plan, limit::PACKING));
-        Ok(best)
+        self.improve(choice, room, self.options.search)
     }
 
     /// A step, to be planned with these options.

@@ -35,7 +35,10 @@ const DESCENT: Look =
     Look { search: None, packing: place::Effort { exact: 1_200_000, search: 1_000 }, attempts: 3, waits: 0 };
 
 /// How hard to pack a run at most: what is not packed soon is packed sooner when a little less is alive.
-pub(crate) const PACKING: place::Effort = place::Effort { exact: 15_000_000, search: 20_000 };
+const PACKING: place::Effort = place::Effort { exact: 15_000_000, search: 20_000 };
+
+/// How hard to pack the run that was chosen once more.
+const TIGHTENING: place::Effort = place::Effort { exact: 60_000_000, search: 20_000 };
 
 /// How often to look there.
 const DESCENTS: usize = 6;
@@ -66,7 +69,8 @@ pub(crate) fn plan_within(
     if whole.arena_bytes <= limit {
         return Ok(whole);
     }
-    if let Some(plan) = limited.fastest(limit, f64::INFINITY)? {
+    if let Some(mut plan) = limited.fastest(limit, f64::INFINITY)? {
+        tighten(&mut plan);
         return Ok(plan);
     }
     let least = limited.least(&whole)?.unwrap_or_else(|| whole.clone());
@@ -141,13 +145,13 @@ fn place_run(
 }
 
 /// The same plan in a smaller arena, if one is found: packing stops at the limit, and what is alive may need less than that.
-pub(crate) fn tighten(plan: &mut Plan, effort: place::Effort) {
+pub(crate) fn tighten(plan: &mut Plan) {
     let sizes: Vec<place::Buffer> =
         plan.buffers.iter().map(|(b, _)| place::Buffer { bytes: b.bytes, first: b.first, last: b.last }).collect();
     if plan.arena_bytes <= plan.live_bytes + plan.live_bytes / 200 {
         return;
     }
-    let placement = place::place(&sizes, effort);
+    let placement = place::place(&sizes, TIGHTENING);
     if placement.height >= plan.arena_bytes {
         return;
     }
@@ -191,11 +195,7 @@ impl Limited<'_> {
         let is_first = self.options.search == Effort::QUICK;
         let waits = if is_first { 0 } else { PACKED };
         let look = Look { search: Some(self.options.search), packing, attempts: 8, waits };
-        let mut plan = self.within(limit, look, below)?;
-        if let Some(plan) = plan.as_mut().filter(|_| !is_first) {
-            tighten(plan, packing);
-        }
-        Ok(plan)
+        self.within(limit, look, below)
     }
 
     /// Bytes that no plan can do without, and the op that needs them.

@@ -173,7 +173,8 @@ impl Item {
 
 impl Problem {
     fn new(buffers: &[Buffer]) -> Problem {
-        let clock = Clock::new(buffers);
+        let with_size = buffers.iter().filter(|buffer| buffer.bytes > 0);
+        let clock = Clock::new(with_size.map(|buffer| (buffer.first, buffer.last)));
         let (mut items, mut fixed, mut base) = (Vec::new(), Vec::new(), 0);
         for (buffer, &Buffer { bytes, first, last }) in buffers.iter().enumerate() {
             assert!(first <= last, "buffer {buffer} ends at step {last}, before it begins at step {first}");
@@ -219,13 +220,10 @@ struct Clock {
 }
 
 impl Clock {
-    fn new(buffers: &[Buffer]) -> Clock {
-        let mut events: Vec<(u32, bool)> = Vec::new();
-        for buffer in buffers.iter().filter(|buffer| buffer.bytes > 0) {
-            // At one step, beginnings come before ends.
-            events.push((buffer.first, false));
-            events.push((buffer.last, true));
-        }
+    /// For lifetimes from a first to a last step.
+    fn new(lifetimes: impl Iterator<Item = (u32, u32)>) -> Clock {
+        // At one step, beginnings come before ends.
+        let mut events: Vec<(u32, bool)> = lifetimes.flat_map(|(first, last)| [(first, false), (last, true)]).collect();
         events.sort_unstable();
         let is_turn = |pair: &&[(u32, bool)]| !pair[0].1 && pair[1].1;
         Clock { steps: events.windows(2).filter(is_turn).map(|pair| pair[1].0).collect() }

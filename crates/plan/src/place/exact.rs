@@ -8,32 +8,69 @@
 use super::fill::{Fill, Outcome};
 use super::greedy::{Packer, Solution};
 use super::random::Random;
-use super::{Goal, Item, Problem, live_sums};
+use super::{Clock, Goal, Item, Problem, live_sums};
+
+/// Small items are left aside as long as together they come to no more than this part of what is alive, first many, then fewer: a search of few
+/// items is soon done, and the others mostly find gaps afterwards.
+///
+/// Of 74 steps with transfers and much recomputing that simple orders leave above what is alive (575 to 4,080 buffers, the same work), leaving aside
+/// one 2000th alone packed 17 to within a thousandth, 54 this way; the mean that was left fell from 6.1 to 1.6 %.
+const ASIDE: [u64; 5] = [8, 24, 100, 500, 2000];
 
 /// Lowers a solution as far as `work` allows, until the goal is reached.
 pub(super) fn improve(packer: &mut Packer, best: &mut Solution, goal: &Goal, work: u64) {
-    let problem = packer.problem;
-    let n = problem.items.len() as u64;
-    // A single descent takes about this much; with less than a few of them there is nothing to be learnt.
-    if goal.is_reached(best.height) || 2 * n * n > work {
+    // With less than a look at every item there is nothing to be learnt.
+    if goal.is_reached(best.height) || work < packer.problem.items.len() as u64 {
         return;
     }
-    let (large, small) = by_size(problem);
-    let items: Vec<Item> = large.iter().map(|&index| problem.items[index as usize]).collect();
+    let alive = alive_below(packer.problem);
+    let (mut left, mut n_tried) = (work, 0);
+    for part in ASIDE {
+        let most = packer.problem.lower_bound / part;
+        let size = alive.iter().take_while(|(_, alive)| *alive <= most).last().map_or(0, |(size, _)| *size);
+        let (large, small) = by_size(packer.problem, size);
+        if large.len() == n_tried {
+            continue;
+        }
+        n_tried = large.len();
+        let is_last = small.is_empty() || Some(&part) == ASIDE.last();
+        let share = if is_last { left } else { left / 2 };
+        left = left.saturating_sub(improve_large(packer, best, goal, share, large, &small));
+        if goal.is_reached(best.height) || left == 0 {
+            return;
+        }
+    }
+}
+
+/// As `improve`, with the small items left aside and put into gaps afterwards; returns the work done.
+fn improve_large(
+    packer: &mut Packer,
+    best: &mut Solution,
+    goal: &Goal,
+    work: u64,
+    mut large: Vec<u32>,
+    small: &[u32],
+) -> u64 {
+    let n = large.len() as u64;
+    // A descent takes about this much.
+    if n * n / 2 > work {
+        return 0;
+    }
+    let (items, n_steps) = among_themselves(packer.problem, &mut large);
     let guide = large.iter().map(|&index| best.offsets[index as usize]).collect();
-    let mut search = Search { fill: Fill::new(&items, problem.n_steps), guide, random: Random::new(1) };
+    let mut search = Search { fill: Fill::new(&items, n_steps), guide, random: Random::new(1) };
 
     let mut reached = best.height;
     // Nothing below this is worth trying: it would be better than needed, or is proven impossible.
     let mut possible = goal.height;
-    let mut share = (work / 30).max(6 * n * n);
+    let mut share = (work / 30).max(2 * n * n);
     while reached > possible + goal.tolerance && search.work() < work {
         let mut untried = possible;
         let mut target = possible;
         while reached > untried + goal.tolerance && search.work() < work {
             match search.attempt(target, work.min(search.work() + share)) {
                 Outcome::Found => {
-                    let height = packer.pack_around(&large, &search.guide, &small);
+                    let height = packer.pack_around(&large, &search.guide, small);
                     if height < best.height {
                         *best = Solution::new(packer.offsets.clone(), height);
                     }
@@ -49,23 +86,39 @@ pub(super) fn improve(packer: &mut Packer, best: &mut Solution, goal: &Goal, wor
         }
         share *= 3;
     }
+    search.work()
 }
 
-/// The items that decide, and those so small that they hardly add to the height; these fill gaps afterwards, longest first.
+/// Some of the items, with steps that are numbered anew so that only those remain that matter among them, in the order of these.
+fn among_themselves(problem: &Problem, chosen: &mut [u32]) -> (Vec<Item>, u32) {
+    let of = |index: u32| problem.items[index as usize];
+    let clock = Clock::new(chosen.iter().map(|&index| (of(index).first, of(index).last)));
+    let renumbered = |index: u32| Item {
+        first: clock.at_or_after(of(index).first),
+        last: clock.before_or_at(of(index).last),
+        ..of(index)
+    };
+    chosen.sort_by_key(|&index| {
+        let item = renumbered(index);
+        (item.first, item.last, item.size)
+    });
+    (chosen.iter().map(|&index| renumbered(index)).collect(), clock.n_steps())
+}
+
+/// Sizes, and the most that smaller items come to at one step; both rise.
+fn alive_below(problem: &Problem) -> Vec<(u64, u64)> {
+    let of = |size: u64| {
+        let small: Vec<Item> = problem.items.iter().copied().filter(|item| item.size < size).collect();
+        (size, live_sums(&small, problem.n_steps).into_iter().max().unwrap_or(0))
+    };
+    (4..40).rev().map(|shift| of(problem.lower_bound >> shift)).collect()
+}
+
+/// The items that decide, and those below a size; these fill gaps afterwards, longest first.
 ///
 /// Leaving them out makes the search faster and, since losing a few bytes here and there is then no choice, better.
-fn by_size(problem: &Problem) -> (Vec<u32>, Vec<u32>) {
-    let mut largest_small = 0;
-    for shift in (4..40).rev() {
-        let below = problem.lower_bound >> shift;
-        let small: Vec<Item> = problem.items.iter().copied().filter(|item| item.size < below).collect();
-        let live = live_sums(&small, problem.n_steps).into_iter().max().unwrap_or(0);
-        if live > problem.lower_bound / 2000 {
-            break;
-        }
-        largest_small = below;
-    }
-    let is_large = |&index: &u32| problem.items[index as usize].size >= largest_small;
+fn by_size(problem: &Problem, size: u64) -> (Vec<u32>, Vec<u32>) {
+    let is_large = |&index: &u32| problem.items[index as usize].size >= size;
     let (large, mut small): (Vec<u32>, Vec<u32>) = (0..problem.items.len() as u32).partition(is_large);
     small.sort_by_key(|&index| std::cmp::Reverse(problem.items[index as usize].duration()));
     (large, small)
