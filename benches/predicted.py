@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Whether steps take as long as the planner said: models under limits, each run in a process of its own.
+"""Whether steps take as long as the planner said, and how tightly they are packed: models under limits, each run in a process of its own.
 
     python3 benches/predicted.py                    # all models
     python3 benches/predicted.py lstm w5            # some of them
     python3 benches/predicted.py --no-spill w5      # other words with two dashes go to the programs
 
 Limits are fractions of a model's own peak without one (VmHWM), and the smallest that a refusal names. Costs are measured anew for every model,
-as in its first run on a machine. The best of five steps counts: other work on the machine makes a step longer, never shorter.
+as in its first run on a machine. The best of five steps counts: other work on the machine makes a step longer, never shorter. What is lost in packing is
+how much larger the arena is than the most bytes that are alive at once.
 """
 
 import json
@@ -46,6 +47,10 @@ def run(program, arguments, limit, cache):
     return {**result, "ms": min(result["ms_blocks"])}, ""
 
 
+def packing(result):
+    return 100 * (result["arena_bytes"] / result["live_bytes"] - 1)
+
+
 def smallest(program, arguments, cache):
     """The smallest limit in KiB, as a refusal tells it."""
     _, why = run(program, arguments, 16 * 1024, cache)
@@ -58,15 +63,15 @@ def main():
     more = [w for w in words if w.startswith("--")]
     names = [w for w in words if not w.startswith("--")] or list(MODELS)
     subprocess.run(["cargo", "build", "--release", "-q", "-p", "plimsoll", "--examples"], check=True)
-    print("| model | limit, MiB | of the own peak | predicted, ms | measured, ms | off by, % | slices, ops again, MiB written, read | planned in, ms |")
-    print("|---|---|---|---|---|---|---|---|")
-    errors = []
+    print("| model | limit, MiB | of the own peak | predicted, ms | measured, ms | off by, % | slices, ops again, MiB written, read | lost in packing, % | planned in, ms |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    errors, lost = [], []
     for name in names:
         program, arguments, fractions = MODELS[name]
         arguments = [*arguments, *more]
         with tempfile.TemporaryDirectory() as cache:
             free, _ = run(program, arguments, None, cache)
-            print(f"| {name} | none | 1 | | {free['ms']:.1f} | | | {free['plan_ms']:.0f} |", flush=True)
+            print(f"| {name} | none | 1 | | {free['ms']:.1f} | | | {packing(free):.1f} | {free['plan_ms']:.0f} |", flush=True)
             peak = free["rss_peak"] * 1024
             least = smallest(program, arguments, cache)
             limits = [int(peak * fraction) for fraction in fractions]
@@ -74,17 +79,19 @@ def main():
             for limit in limits:
                 kept, why = run(program, arguments, limit, cache)
                 if kept is None:
-                    print(f"| {name} | {limit / 1024:.0f} | {limit / peak:.2f} | refused: {why.splitlines()[0]} | | | | |", flush=True)
+                    print(f"| {name} | {limit / 1024:.0f} | {limit / peak:.2f} | refused: {why.splitlines()[0]} | | | | | |", flush=True)
                     continue
                 assert kept["rss_peak"] * 1024 <= limit, f"the limit is kept: {kept['rss_peak']} MiB"
                 error = 100 * (kept["predicted_ms"] / kept["ms"] - 1)
                 errors.append(error)
+                lost.append(packing(kept))
                 how = f"{kept['slices']}, {kept['recomputed']}, {kept['written'] / 2**20:.0f}, {kept['read'] / 2**20:.0f}"
                 print(f"| {name} | {limit / 1024:.0f} | {limit / peak:.2f} | {kept['predicted_ms']:.1f} | {kept['ms']:.1f} "
-                      f"| {error:+.0f} | {how} | {kept['plan_ms']:.0f} |", flush=True)
+                      f"| {error:+.0f} | {how} | {lost[-1]:.1f} | {kept['plan_ms']:.0f} |", flush=True)
     if errors:
         print(f"\nOff by {statistics.median(map(abs, errors)):.0f} % in the median, between {min(errors):+.0f} and {max(errors):+.0f} %, "
               f"{statistics.mean(errors):+.0f} % on average; {len(errors)} runs.")
+        print(f"Lost in packing: {statistics.median(lost):.2f} % in the median, {sum(gap <= 2 for gap in lost)} of {len(lost)} at most 2 %, {max(lost):.1f} % at most.")
 
 
 main()

@@ -45,6 +45,7 @@ use plimsoll_graph::{Graph, GraphError, NodeId};
 use plimsoll_tensor::TensorType;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use windows::{Packing, Transfers};
 
 /// What a plan is made for.
 #[derive(Clone, Debug, PartialEq)]
@@ -286,23 +287,27 @@ fn assemble(
     order: &[NodeId],
     state: &StateLayout,
     options: &Options,
-    limit: u64,
-    effort: place::Effort,
+    Packing { limit, effort, transfers }: Packing,
 ) -> Result<Plan, PlanError> {
     let mut lives = lifetime::lifetimes(&graph, order, options.threads);
     let sizes: Vec<place::Buffer> =
         lives.buffers.iter().map(|b| place::Buffer { bytes: b.bytes, first: b.first, last: b.last }).collect();
-    // Where transfers can be shorter, their times as wished fit at once or are not worth a search.
     let shorter = if limit > 0 { windows::Shorter::of(&graph, order, &lives) } else { None };
-    let first = if shorter.is_some() { place::Effort::ORDERS } else { effort };
-    let mut placement = place::place_within(&sizes, limit, first);
     let mut order = std::borrow::Cow::Borrowed(order);
-    if let Some(shorter) = shorter.filter(|_| placement.height > limit) {
-        match shorter.fit(&order, lives.clone(), limit, effort) {
-            Some(fitted) => (lives, placement, order) = (fitted.lives, fitted.placement, fitted.order.into()),
-            None => placement = place::place_within(&sizes, limit, effort),
+    let placement = match shorter {
+        None => place::place_within(&sizes, limit, effort),
+        Some(shorter) => {
+            // Their times as wished fit at once or are not worth a search.
+            let wished = (transfers == Transfers::Long)
+                .then(|| place::place_within(&sizes, limit, place::Effort::ORDERS))
+                .filter(|wished| wished.height <= limit);
+            wished.unwrap_or_else(|| {
+                let fitted = shorter.fit(&order, lives.clone(), Packing { limit, effort, transfers });
+                (lives, order) = (fitted.lives, fitted.order.into());
+                fitted.placement
+            })
         }
-    }
+    };
 
     let mut places = Vec::with_capacity(lives.homes.len());
     for (home, inside) in lives.homes.iter().zip(&lives.offsets) {

@@ -7,7 +7,7 @@
 use crate::evict::{Effort, Evicted, Evictor, Problem};
 use crate::lifetime::{Kind, lifetimes};
 use crate::predict::predict;
-use crate::windows::most_alive;
+use crate::windows::{Packing, Transfers, most_alive};
 use crate::{Explanation, Options, Place, Plan, PlanError, Recompute, StateLayout, assemble, explain, place};
 use plimsoll_graph::{Graph, NodeId};
 
@@ -51,6 +51,9 @@ const WAITS: f64 = 1.005;
 
 /// What is alive is not lowered by less than this part of it for the sake of packing.
 const FINEST: u64 = 256;
+
+/// Where packing fails again and again, what is alive is lowered by this part of it more each time.
+const MORE: u64 = 64;
 
 /// How often it is looked at again with less alive.
 const PACKED: usize = 3;
@@ -101,7 +104,7 @@ pub(crate) fn plan_soon(
 ) -> Result<Option<Plan>, PlanError> {
     let limit = options.limit.unwrap_or(u64::MAX);
     if !has_filed(graph, state) && alive_whole(graph, order, options.threads) <= limit {
-        let whole = assemble(graph.clone(), order, state, options, limit, options.effort)?;
+        let whole = assemble(graph.clone(), order, state, options, Packing::new(limit, options.effort))?;
         if whole.arena_bytes <= limit {
             return Ok(Some(whole));
         }
@@ -121,14 +124,8 @@ fn has_filed(graph: &Graph, state: &StateLayout) -> bool {
 }
 
 /// The plan of a run.
-fn place_run(
-    run: Evicted,
-    state: &StateLayout,
-    options: &Options,
-    limit: u64,
-    effort: place::Effort,
-) -> Result<Plan, PlanError> {
-    let plan = assemble(run.graph, &run.order, state, options, limit, effort)?;
+fn place_run(run: Evicted, state: &StateLayout, options: &Options, packing: Packing) -> Result<Plan, PlanError> {
+    let plan = assemble(run.graph, &run.order, state, options, packing)?;
     // Transfers may have been moved for the sake of packing, so that the run's own time is no longer true.
     let time = predict(&plan.graph, plan.instructions.iter().map(|i| i.node), &options.costs);
     let recomputed = Recompute {
@@ -181,10 +178,15 @@ impl Limited<'_> {
     /// The plan without a limit. States that live in the file are read with any.
     fn whole(&self, order: &[NodeId]) -> Result<Plan, PlanError> {
         if !has_filed(self.graph, self.state) {
-            return assemble(self.graph.clone(), order, self.state, self.options, 0, self.options.effort);
+            return assemble(self.graph.clone(), order, self.state, self.options, Packing::new(0, self.options.effort));
         }
         let plain = Evictor::new(self.graph, self.state, self.problem).at(NO_LIMIT, Effort::QUICK, f64::INFINITY)?;
-        place_run(plain.expect("without a limit everything fits"), self.state, self.options, 0, self.options.effort)
+        place_run(
+            plain.expect("without a limit everything fits"),
+            self.state,
+            self.options,
+            Packing::new(0, self.options.effort),
+        )
     }
 
     /// The fastest plan found within a limit, if it takes less than `below` seconds.
@@ -228,10 +230,14 @@ impl Limited<'_> {
             };
             let Some(run) = run.filter(is_better) else { break };
             let hoped = run.score;
-            let plan = place_run(run, self.state, self.options, limit, look.packing)?;
+            let transfers = if look.search.is_some() { Transfers::Long } else { Transfers::Short };
+            let packing = Packing { limit, effort: look.packing, transfers };
+            let plan = place_run(run, self.state, self.options, packing)?;
             if plan.arena_bytes > limit {
                 // What is packed is a little higher than what is alive: the difference is taken off, as far as there is room below.
-                let less = (plan.arena_bytes - limit).min((target - floor.min(target)) / 2);
+                // Where that does not help, ever more is.
+                let over = (plan.arena_bytes - limit).max(target * attempt as u64 / MORE);
+                let less = over.min((target - floor.min(target)) / 2);
                 if less < target / FINEST {
                     break;
                 }
@@ -274,7 +280,15 @@ impl Limited<'_> {
             }
         }
         if let Some(run) = quick(works)? {
-            keep(&mut best, place_run(run, self.state, self.options, works, place::Effort::QUICK)?);
+            keep(
+                &mut best,
+                place_run(
+                    run,
+                    self.state,
+                    self.options,
+                    Packing { limit: works, effort: place::Effort::QUICK, transfers: Transfers::Short },
+                )?,
+            );
         }
         // What is packed may be lower yet, down to what no run was found for.
         for _ in 0..DESCENTS {

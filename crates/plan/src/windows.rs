@@ -24,8 +24,34 @@ struct Window {
     last: u32,
 }
 
-/// By which part of what can be spared windows are made shorter, one after another.
-const SHORTER: [(u32, u32); 2] = [(1, 2), (1, 1)];
+/// How long transfers are tried to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transfers {
+    /// As long as was wished for; shorter where that does not fit.
+    Long,
+    /// As short as can be, then as long again as their places allow: for those whom only the memory matters, and soonest found.
+    Short,
+}
+
+/// How to pack a run.
+#[derive(Clone, Copy)]
+pub(crate) struct Packing {
+    /// The height at which the search ends.
+    pub limit: u64,
+    pub effort: place::Effort,
+    pub transfers: Transfers,
+}
+
+impl Packing {
+    /// As transfers were wished for, if that fits.
+    pub fn new(limit: u64, effort: place::Effort) -> Packing {
+        Packing { limit, effort, transfers: Transfers::Long }
+    }
+}
+
+/// By which part of what can be spared windows are made shorter: first half of it, then all.
+const HALF: (u32, u32) = (1, 2);
+const ALL: (u32, u32) = (1, 1);
 
 /// Lifetimes that can be shorter.
 pub(crate) struct Shorter {
@@ -41,31 +67,36 @@ impl Shorter {
         (needed != wished).then_some(Shorter { wished, needed })
     }
 
-    /// Packs lifetimes within a limit by making transfers shorter; `None` when that does not help.
-    pub fn fit(self, order: &[NodeId], mut lives: Lifetimes, limit: u64, effort: place::Effort) -> Option<Fitted> {
+    /// Packs lifetimes by making transfers shorter: within a limit if that does, or as low as with the shortest.
+    pub fn fit(self, order: &[NodeId], mut lives: Lifetimes, Packing { limit, effort, transfers }: Packing) -> Fitted {
         let Shorter { wished, needed } = self;
         let sized = |windows: &[Window]| -> Vec<Buffer> {
             let buffers = lives.buffers.iter().zip(windows);
             buffers.map(|(b, w)| Buffer { bytes: b.bytes, first: w.first, last: w.last }).collect()
         };
-        // The longest that can be packed.
-        let packed = SHORTER.into_iter().find_map(|(parts, of)| {
+        let packed = |(parts, of): (u32, u32)| {
             let between = |(w, n): (&Window, &Window)| Window {
                 first: w.first + ((n.first - w.first) * parts).div_ceil(of),
                 last: w.last - ((w.last - n.last) * parts).div_ceil(of),
             };
             let windows: Vec<Window> = wished.iter().zip(&needed).map(between).collect();
             let placement = place::place_within(&sized(&windows), limit, effort);
-            (placement.height <= limit).then_some((windows, placement))
-        });
-        let (shorter, mut placement) = packed?;
-        let windows = widen(&sized(&shorter), &wished, &mut placement.offsets, limit);
+            (windows, placement)
+        };
+        // The longest that can be packed.
+        let half = (transfers == Transfers::Long).then(|| packed(HALF)).filter(|(_, p)| p.height <= limit);
+        let (shorter, mut placement) = half.unwrap_or_else(|| packed(ALL));
+        // What does not fit is looked for anew with less alive.
+        let windows = match placement.height <= limit {
+            true => widen(&sized(&shorter), &wished, &mut placement.offsets, limit),
+            false => shorter,
+        };
         let buffers = sized(&windows);
         placement.lower_bound = most_alive(buffers.iter().copied());
         placement.height =
             buffers.iter().zip(&placement.offsets).map(|(b, at)| at + aligned(b.bytes)).max().unwrap_or(0);
         let order = shift(order, &mut lives, &wished, &windows);
-        Some(Fitted { order, lives, placement })
+        Fitted { order, lives, placement }
     }
 }
 
