@@ -17,31 +17,15 @@ const NO_LIMIT: u64 = u64::MAX / 4;
 /// The smallest limit is found to within this many bytes, or a 128th of itself.
 const GRAIN: u64 = 64 * 1024;
 
-/// How hard to look for a plan that keeps a limit.
-#[derive(Clone, Copy)]
-struct Look {
-    /// For a run; `None` where nothing but the memory counts.
-    search: Option<Effort>,
-    /// For its packing.
-    packing: place::Effort,
-    /// How often with less alive, where a run was packed too high.
-    attempts: usize,
-    /// How often with less alive, where transfers are waited for.
-    waits: usize,
-}
-
-/// How to look for what needs least: nothing but the memory counts.
-const DESCENT: Look =
-    Look { search: None, packing: place::Effort { exact: 1_200_000, search: 1_000 }, attempts: 3, waits: 0 };
+/// How hard to pack what needs least: nothing but the memory counts.
+const LEAST: place::Effort = place::Effort { work: 40_000_000 };
 
 /// How hard to pack a run at most: what is not packed soon is packed sooner when a little less is alive.
-const PACKING: place::Effort = place::Effort { exact: 15_000_000, search: 20_000 };
+const PACKING: place::Effort = place::Effort { work: 15_000_000 };
 
-/// How hard to pack the run that was chosen once more.
-const TIGHTENING: place::Effort = place::Effort { exact: 60_000_000, search: 20_000 };
-
-/// How often to look there.
-const DESCENTS: usize = 6;
+/// How hard to pack the run that was chosen once more, until its arena is larger than what is alive by no more than this part of it.
+const TIGHTENING: [(u64, place::Effort); 2] =
+    [(200, place::Effort { work: 60_000_000 }), (60, place::Effort { work: 200_000_000 })];
 
 /// How hard to look again when a run was packed too high.
 const AGAIN: Effort = Effort { base: 200_000, per_task: 4_000, ..Effort::NORMAL };
@@ -55,7 +39,8 @@ const FINEST: u64 = 256;
 /// Where packing fails again and again, what is alive is lowered by this part of it more each time.
 const MORE: u64 = 64;
 
-/// How often it is looked at again with less alive.
+/// How often it is looked at again with less alive, where a run was packed too high and where transfers are waited for.
+const ATTEMPTS: usize = 8;
 const PACKED: usize = 3;
 
 /// A plan of a graph whose nodes run in this order, within the limit of the options, or the smallest limit that would do.
@@ -76,8 +61,12 @@ pub(crate) fn plan_within(
         tighten(&mut plan);
         return Ok(plan);
     }
-    let least = limited.least(&whole)?.unwrap_or_else(|| whole.clone());
-    if least.arena_bytes <= limit { Ok(least) } else { Err(limited.refusal(limit, least.arena_bytes, &whole)) }
+    let mut least = limited.least(&whole)?.unwrap_or_else(|| whole.clone());
+    if least.arena_bytes > limit {
+        return Err(limited.refusal(limit, least.arena_bytes, &whole));
+    }
+    tighten(&mut least);
+    Ok(least)
 }
 
 /// The plan with the smallest arena found, by a search that knows of no limit, and what no plan can do without.
@@ -145,14 +134,18 @@ fn place_run(run: Evicted, state: &StateLayout, options: &Options, packing: Pack
 pub(crate) fn tighten(plan: &mut Plan) {
     let sizes: Vec<place::Buffer> =
         plan.buffers.iter().map(|(b, _)| place::Buffer { bytes: b.bytes, first: b.first, last: b.last }).collect();
-    if plan.arena_bytes <= plan.live_bytes + plan.live_bytes / 200 {
-        return;
+    let (mut height, mut offsets) = (plan.arena_bytes, None);
+    for (part, effort) in TIGHTENING {
+        let wished = plan.live_bytes + plan.live_bytes / part;
+        if height > wished {
+            let placement = place::place_within(&sizes, wished, effort);
+            if placement.height < height {
+                (height, offsets) = (placement.height, Some(placement.offsets));
+            }
+        }
     }
-    let placement = place::place(&sizes, TIGHTENING);
-    if placement.height >= plan.arena_bytes {
-        return;
-    }
-    for ((buffer, offset), &new) in plan.buffers.iter_mut().zip(&placement.offsets) {
+    let Some(offsets) = offsets else { return };
+    for ((buffer, offset), &new) in plan.buffers.iter_mut().zip(&offsets) {
         for value in &buffer.values {
             if let Some(Place::Arena(at)) = &mut plan.places[value.0 as usize] {
                 *at = *at - *offset + new;
@@ -163,7 +156,7 @@ pub(crate) fn tighten(plan: &mut Plan) {
         }
         *offset = new;
     }
-    plan.arena_bytes = placement.height;
+    plan.arena_bytes = height;
 }
 
 /// A graph that does not fit without evictions.
@@ -189,17 +182,6 @@ impl Limited<'_> {
         )
     }
 
-    /// The fastest plan found within a limit, if it takes less than `below` seconds.
-    fn fastest(&self, limit: u64, below: f64) -> Result<Option<Plan>, PlanError> {
-        let asked = self.options.effort;
-        let packing = place::Effort { exact: asked.exact.min(PACKING.exact), search: asked.search.min(PACKING.search) };
-        // A first plan only shows what is worth a longer look.
-        let is_first = self.options.search == Effort::QUICK;
-        let waits = if is_first { 0 } else { PACKED };
-        let look = Look { search: Some(self.options.search), packing, attempts: 8, waits };
-        self.within(limit, look, below)
-    }
-
     /// Bytes that no plan can do without, and the op that needs them.
     fn floor(&self) -> (u64, String) {
         let floor = self.problem.floor();
@@ -213,26 +195,24 @@ impl Limited<'_> {
         PlanError::DoesNotFit { limit, smallest, floor, floor_op, unlimited: whole.arena_bytes, peak }
     }
 
-    /// A plan that keeps a limit and takes less than `below` seconds, if one is found.
-    fn within(&self, limit: u64, look: Look, below: f64) -> Result<Option<Plan>, PlanError> {
+    /// The fastest plan found within a limit, if it takes less than `below` seconds.
+    fn fastest(&self, limit: u64, below: f64) -> Result<Option<Plan>, PlanError> {
+        let effort = place::Effort { work: self.options.effort.work.min(PACKING.work) };
+        // A first plan only shows what is worth a longer look.
+        let most_packed = if self.options.search == Effort::QUICK { 0 } else { PACKED };
         let mut evictor = Evictor::new(self.graph, self.state, self.problem);
         let (mut target, floor) = (limit, self.problem.floor().bytes);
         let (mut best, mut packed): (Option<Plan>, usize) = (None, 0);
-        for attempt in 0..look.attempts {
+        for attempt in 0..ATTEMPTS {
             // What is packed is never faster than it was simulated.
             let is_better = |run: &Evicted| {
                 run.seconds < below && best.as_ref().is_none_or(|best| run.score < best.recomputed.score)
             };
-            let run = match look.search {
-                None => evictor.at_any_cost(target)?,
-                Some(effort) if attempt == 0 => evictor.at(target, effort, below)?,
-                Some(effort) => evictor.at(target, lesser(effort, AGAIN), below)?,
-            };
+            let search = if attempt == 0 { self.options.search } else { lesser(self.options.search, AGAIN) };
+            let run = evictor.at(target, search, below)?;
             let Some(run) = run.filter(is_better) else { break };
             let hoped = run.score;
-            let transfers = if look.search.is_some() { Transfers::Long } else { Transfers::Short };
-            let packing = Packing { limit, effort: look.packing, transfers };
-            let plan = place_run(run, self.state, self.options, packing)?;
+            let plan = place_run(run, self.state, self.options, Packing::new(limit, effort))?;
             if plan.arena_bytes > limit {
                 // What is packed is a little higher than what is alive: the difference is taken off, as far as there is room below.
                 // Where that does not help, ever more is.
@@ -249,7 +229,7 @@ impl Limited<'_> {
                 best = Some(plan);
             }
             // It was packed at the cost of transfers that are waited for: with a little less alive they may not be.
-            if !waits || packed == look.waits {
+            if !waits || packed == most_packed {
                 break;
             }
             packed += 1;
@@ -260,15 +240,6 @@ impl Limited<'_> {
 
     /// The plan found that needs least, its nodes included. `None` when that is the plain one.
     fn least(&self, whole: &Plan) -> Result<Option<Plan>, PlanError> {
-        let size = |plan: &Plan| plan.arena_bytes + self.options.node_bytes * plan.graph.nodes().len() as u64;
-        let mut best: Option<Plan> = None;
-        let keep = |best: &mut Option<Plan>, plan: Plan| {
-            let better = size(&plan) < size(best.as_ref().unwrap_or(whole));
-            if better {
-                *best = Some(plan);
-            }
-            better
-        };
         let (mut works, mut fails) = (whole.live_bytes, self.problem.floor().bytes.saturating_sub(1));
         let grain = (works / 128).clamp(place::ALIGNMENT, GRAIN);
         let quick = |target: u64| Evictor::new(self.graph, self.state, self.problem).at_any_cost(target);
@@ -279,30 +250,11 @@ impl Limited<'_> {
                 None => fails = middle,
             }
         }
-        if let Some(run) = quick(works)? {
-            keep(
-                &mut best,
-                place_run(
-                    run,
-                    self.state,
-                    self.options,
-                    Packing { limit: works, effort: place::Effort::QUICK, transfers: Transfers::Short },
-                )?,
-            );
-        }
-        // What is packed may be lower yet, down to what no run was found for.
-        for _ in 0..DESCENTS {
-            let height = best.as_ref().unwrap_or(whole).arena_bytes;
-            if height <= fails + grain {
-                break;
-            }
-            let middle = fails + (height - fails) / 2;
-            let plan = self.within(middle, DESCENT, f64::INFINITY)?;
-            if !plan.is_some_and(|plan| keep(&mut best, plan)) {
-                fails = middle;
-            }
-        }
-        Ok(best)
+        let Some(run) = quick(works)? else { return Ok(None) };
+        let packing = Packing { limit: works, effort: LEAST, transfers: Transfers::Short };
+        let plan = place_run(run, self.state, self.options, packing)?;
+        let size = |plan: &Plan| plan.arena_bytes + self.options.node_bytes * plan.graph.nodes().len() as u64;
+        Ok((size(&plan) < size(whole)).then_some(plan))
     }
 }
 

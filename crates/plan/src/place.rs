@@ -7,11 +7,12 @@
 //! 1. Buffers that live through the whole step are stacked at the bottom, out of the way.
 //! 2. The others are placed one by one, each in the lowest gap, in several orders (`greedy.rs`). Often one of these reaches the
 //!    bound. Steps with much recomputing, where the arena is full to the brim most of the time, are left 1 to 15 % above it.
-//! 3. An exact search (`exact.rs`) closes nearly all of that for up to a few thousand buffers.
-//! 4. For more buffers, and for what is left, a local search goes on from there (`squeaky.rs`).
+//! 3. A search for the smallest arena (`exact.rs`) closes nearly all of that, for up to a few thousand buffers and the largest of more. Two ways to fill an
+//!    arena of a given size take turns in it: one in which buffers drive each other out (`eject.rs`), and one that is exact (`fill.rs`).
 //!
 //! All of it is counted in operations and never in seconds, so that a placement is the same on every machine.
 
+mod eject;
 mod exact;
 mod fill;
 mod floors;
@@ -19,7 +20,6 @@ mod greedy;
 mod occupancy;
 mod random;
 mod shelf;
-mod squeaky;
 
 use greedy::Packer;
 use std::ops::RangeInclusive;
@@ -52,22 +52,20 @@ pub struct Placement {
 /// How much work to put into a placement beyond the fixed set of simple orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// How many operations the exact search may do; about 150 million take a second.
-    pub exact: u64,
-    /// How many single buffers the local search may place; some hundred thousand take a second.
-    pub search: u64,
+    /// How many operations the search may do; about 200 million take a second.
+    pub work: u64,
 }
 
 impl Effort {
     /// Hardly more than the orders that an exact search begins with.
-    pub(crate) const ORDERS: Effort = Effort { exact: 1, search: 0 };
+    pub(crate) const ORDERS: Effort = Effort { work: 1 };
     /// Simple orders alone.
-    pub const QUICK: Effort = Effort { exact: 0, search: 0 };
+    pub const QUICK: Effort = Effort { work: 0 };
     /// Up to about a second beyond the simple orders, mostly far less: what falls short of the bound by more than a thousandth
     /// after the simple orders takes some hundredths of a second to close.
-    pub const NORMAL: Effort = Effort { exact: 60_000_000, search: 200_000 };
+    pub const NORMAL: Effort = Effort { work: 60_000_000 };
     /// Up to some ten seconds beyond the simple orders.
-    pub const THOROUGH: Effort = Effort { exact: 1_500_000_000, search: 1_500_000 };
+    pub const THOROUGH: Effort = Effort { work: 1_500_000_000 };
 }
 
 impl Default for Effort {
@@ -107,9 +105,8 @@ pub fn place_within(buffers: &[Buffer], limit: u64, effort: Effort) -> Placement
     let problem = Problem::new(buffers);
     let goal = Goal::new(&problem, limit);
     let mut packer = Packer::new(&problem);
-    let mut best = greedy::best_of_orders(&mut packer, &goal, effort.exact == 0);
-    exact::improve(&mut packer, &mut best, &goal, effort.exact);
-    squeaky::improve(&mut packer, &mut best, &goal, effort.search);
+    let mut best = greedy::best_of_orders(&mut packer, &goal, effort.work == 0);
+    exact::improve(&mut packer, &mut best, &goal, effort.work);
     problem.placement(&best.offsets, buffers.len())
 }
 

@@ -38,7 +38,7 @@ fn plans_under_a_limit_are_packed_tightly() {
                     spill,
                     threads: 2,
                     search: evict::Effort { base: 500_000, per_task: 500, ..evict::Effort::NORMAL },
-                    effort: place::Effort { exact: 15_000_000, search: 20_000 },
+                    effort: place::Effort { work: 15_000_000 },
                     ..Options::default()
                 };
                 // What does not fit is refused: nothing to pack.

@@ -133,7 +133,7 @@ fn full_step(random: &mut Random) -> Vec<Buffer> {
 #[test]
 fn random_steps_are_placed_safely() {
     let mut random = Random(2);
-    let effort = Effort { exact: 3_000_000, search: 20_000 };
+    let effort = Effort { work: 3_000_000 };
     for round in 0..60u64 {
         let (n, n_steps, most) = (random.between(0, 150), random.between(1, 120), 1 << random.between(1, 24));
         let buffers = random.buffers(n as usize, n_steps, most);
@@ -150,7 +150,7 @@ fn the_order_of_the_buffers_does_not_matter() {
     let mut random = Random(3);
     for _ in 0..10 {
         let mut buffers = random.buffers(80, 60, 1 << 20);
-        let effort = Effort { exact: 1_000_000, search: 5_000 };
+        let effort = Effort { work: 1_000_000 };
         let height = place(&buffers, effort).height;
         for i in (1..buffers.len()).rev() {
             buffers.swap(i, random.between(0, i as u64) as usize);

@@ -5,23 +5,10 @@ use super::shelf::Shelf;
 use super::{Goal, Item, Problem, live_sums};
 use std::cmp::Reverse;
 
-/// Offsets for all items, and an order that leads to them.
+/// Offsets for all items.
 pub(super) struct Solution {
     pub(super) offsets: Vec<u64>,
     pub(super) height: u64,
-    pub(super) order: Vec<u32>,
-    pub(super) fit: Fit,
-}
-
-impl Solution {
-    /// A solution that was not found by placing items in an order.
-    pub(super) fn new(offsets: Vec<u64>, height: u64) -> Solution {
-        // Placed in the order of their offsets, each in the lowest gap, no item ends up higher than it is: all that
-        // could be in its way stands below it, and stands no higher than before.
-        let mut order: Vec<u32> = (0..offsets.len() as u32).collect();
-        order.sort_by_key(|&index| offsets[index as usize]);
-        Solution { offsets, height, order, fit: Fit::First }
-    }
 }
 
 /// Places the items of a problem, again and again.
@@ -32,14 +19,12 @@ pub(super) struct Packer<'a> {
     shelf: Option<Shelf>,
     /// The offsets that the last pass found.
     pub(super) offsets: Vec<u64>,
-    /// Single items placed so far, in all passes.
-    pub(super) n_placings: u64,
 }
 
 impl<'a> Packer<'a> {
     pub(super) fn new(problem: &'a Problem) -> Packer<'a> {
         let occupancy = Occupancy::new(problem.n_steps);
-        Packer { problem, occupancy, shelf: None, offsets: vec![0; problem.items.len()], n_placings: 0 }
+        Packer { problem, occupancy, shelf: None, offsets: vec![0; problem.items.len()] }
     }
 
     /// Places all items in this order and returns the height, or `None` as soon as it is `limit` or more.
@@ -58,20 +43,13 @@ impl<'a> Packer<'a> {
         Some(height)
     }
 
-    /// Places some items where they are to be, then the rest in order, and returns the height.
-    pub(super) fn pack_around(&mut self, fixed: &[u32], offsets: &[u64], rest: &[u32]) -> u64 {
-        self.clear();
-        let mut height = 0;
-        for (&index, &offset) in fixed.iter().zip(offsets) {
-            let item = &self.problem.items[index as usize];
-            match &mut self.shelf {
-                Some(shelf) => shelf.take(item, offset),
-                None => self.occupancy.take(item, offset),
-            }
-            self.offsets[index as usize] = offset;
-            height = height.max(offset + item.size);
-        }
-        rest.iter().fold(height, |height, &index| height.max(self.place(index, Fit::First)))
+    /// Places some items, which have offsets, no higher than these, then the rest in order, and returns the height.
+    pub(super) fn pack_by_offset(&mut self, some: &[u32], offsets: &[u64], rest: &[u32]) -> u64 {
+        // In the order of their offsets each goes to the lowest gap: what is in its way stands below, and no higher than it did.
+        let mut order: Vec<(u64, u32)> = offsets.iter().copied().zip(some.iter().copied()).collect();
+        order.sort_unstable();
+        let order: Vec<u32> = order.into_iter().map(|(_, index)| index).chain(rest.iter().copied()).collect();
+        self.pack(&order, Fit::First, u64::MAX).expect("no height is that large")
     }
 
     fn clear(&mut self) {
@@ -89,7 +67,6 @@ impl<'a> Packer<'a> {
             None => self.occupancy.place(item, fit),
         };
         self.offsets[index as usize] = offset;
-        self.n_placings += 1;
         offset + item.size
     }
 
@@ -122,7 +99,7 @@ pub(super) fn best_of_orders(packer: &mut Packer, goal: &Goal, smallest_gaps: bo
         // What comes to more than the best so far is not looked at to its end.
         let bar = best.as_ref().map_or(u64::MAX, |best: &Solution| best.height);
         let Some(height) = packer.pack(&order, Fit::First, bar) else { continue };
-        best = Some(Solution { offsets: packer.offsets.clone(), height, order: order.clone(), fit: Fit::First });
+        best = Some(Solution { offsets: packer.offsets.clone(), height });
         if goal.is_reached(height) {
             break;
         }
@@ -136,7 +113,7 @@ pub(super) fn best_of_orders(packer: &mut Packer, goal: &Goal, smallest_gaps: bo
             break;
         }
         if let Some(height) = packer.pack(&order, Fit::Best, best.height) {
-            best = Solution { offsets: packer.offsets.clone(), height, order, fit: Fit::Best };
+            best = Solution { offsets: packer.offsets.clone(), height };
         }
     }
     best

@@ -90,12 +90,6 @@ impl Occupancy {
         begin
     }
 
-    /// Takes these addresses, whether or not they are free.
-    pub(super) fn take(&mut self, item: &Item, begin: u64) {
-        self.look_at(item);
-        self.record(begin, item.size);
-    }
-
     /// Makes `nodes` and `cursors` those of a lifetime.
     fn look_at(&mut self, item: &Item) {
         self.nodes.clear();
