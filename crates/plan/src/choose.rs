@@ -8,11 +8,9 @@
 //! number that a refusal tells is the same whoever asks, and planning with exactly that room succeeds. Only then measured costs
 //! decide which way is the cheapest.
 //!
-//! That is chosen from a ladder of rooms that is the model's own: for every rung there is one choice, whoever asks, and a room gets the
-//! cheapest of those below it. So a larger room is not slower, and a smaller one does not take more memory. Only the nearest rungs are
-//! looked at, while one further down could still be cheaper: of 440 pairs of rooms for 40 random models, 5 were the wrong way round, by 5 % at most, and in
-//! 3 the larger room was used less, by up to 1 % (`PLIMSOLL_CASES=40 cargo test -p plimsoll-plan --test ladder`).
+//! That is chosen from a ladder of rooms that is the model's own (`ladder.rs`); `step.rs` plans one step in one way.
 
+mod ladder;
 mod step;
 
 use crate::evict::Effort;
@@ -29,30 +27,6 @@ use step::{Found, Need, Planning, Prepared};
 
 /// By how much more is tried where a little too much was hoped for.
 const GRAIN: u64 = 64 << 10;
-
-/// Parts of the states that may go to the file which are tried there.
-const LAYOUTS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
-
-/// Where keeping the limit takes no larger part of the time, nothing else is tried.
-const CHEAP: f64 = 0.02;
-
-/// Rungs of the ladder are no further apart than this part of what the steps take without a limit, and than this part of what is
-/// above the floor.
-const RUNGS: u64 = 160;
-const NEAR_FLOOR: u64 = 8;
-
-/// How many rungs are looked at for a room: at most so many, fewer where graphs are large, and least where even the whole batch's is. The more there
-/// are, the less often a smaller room finds by chance what a larger one does not.
-const NEAREST: usize = 12;
-const NODES: usize = 2400;
-const FEWEST: std::ops::RangeInclusive<usize> = 2..=3;
-const NODES_OF_WHOLE: usize = 4500;
-
-/// For a smaller part of the time nothing cheaper is looked for.
-const NEGLIGIBLE: f64 = 1e-3;
-
-/// What costs so many times more at first is not made cheaper than what is known by a longer search.
-const HOPELESS: f64 = 2.0;
 
 /// A step to be planned.
 #[derive(Clone, Debug)]
@@ -171,41 +145,6 @@ impl<'a> Chooser<'a> {
         Ok(best)
     }
 
-    fn cheapest(&self, room: u64, known: f64) -> Result<Option<Choice>, PlanError> {
-        if self.unlimited_bytes()? <= room {
-            return Ok(Some(self.whole()?));
-        }
-        if known <= self.least_seconds() * (1.0 + NEGLIGIBLE) {
-            return Ok(None);
-        }
-        let mut best: Option<Choice> = None;
-        let floor = self.floor()?;
-        let whole = self.steps.iter().map(Prepared::nodes).max().unwrap_or(0);
-        let fewest = (NODES_OF_WHOLE / whole.max(1)).clamp(*FEWEST.start(), *FEWEST.end());
-        let nearest = (NODES / self.most_nodes().max(1)).clamp(fewest, NEAREST);
-        for rung in rungs(self.unlimited_bytes()?, floor).filter(|rung| *rung <= room).take(nearest) {
-            let beat = best.as_ref().map_or(known, |b| b.seconds().min(known));
-            if best.is_some() && beat <= self.least_seconds() * (1.0 + NEGLIGIBLE) {
-                break;
-            }
-            let Some(choice) = self.at_rung(rung, beat)? else { break };
-            if best.as_ref().is_none_or(|b| choice.is_better_than(b, self.options.node_bytes)) {
-                best = Some(choice);
-            }
-        }
-        if best.is_some() || known < f64::INFINITY {
-            return Ok(best);
-        }
-        // The search that decides whether there is a way looks further.
-        for n in [0, self.movable.len()] {
-            if let Some(way) = self.feasible(n, room)? {
-                let way = self.improve(way, room, Effort::QUICK)?;
-                return Ok(Some(self.finish(way, room)?));
-            }
-        }
-        Ok(None)
-    }
-
     /// Bytes of states and arena that no choice can do without.
     ///
     /// # Errors
@@ -220,54 +159,6 @@ impl<'a> Chooser<'a> {
         Ok(layout.bytes() + most)
     }
 
-    /// Seconds that no choice is below.
-    fn least_seconds(&self) -> f64 {
-        self.seconds.iter().map(|s| s.iter().copied().fold(f64::INFINITY, f64::min)).sum()
-    }
-
-    /// The choice of a rung, if there is one that may be cheaper than what is known.
-    fn at_rung(&self, room: u64, known: f64) -> Result<Option<Choice>, PlanError> {
-        let plain: f64 = self.seconds.iter().map(|s| s[0]).sum();
-        let most = plain + HOPELESS * (known - plain);
-        // Few states in the file first: reading and writing them costs more than what they make room for, mostly.
-        let mut best: Option<Choice> = None;
-        let movable = self.movable.len() as f64;
-        let mut layouts: Vec<usize> = LAYOUTS.iter().map(|part| (movable * part).round() as usize).collect();
-        layouts.dedup();
-        for n in layouts {
-            if best.as_ref().is_some_and(|b| b.extra_seconds() <= CHEAP * b.seconds()) {
-                break;
-            }
-            // With ever more of them there it becomes cheaper up to some point, mostly, and then dearer.
-            match (&best, self.quick(n, room, best.as_ref().map_or(most, Choice::seconds))?) {
-                (_, Some(choice)) => best = Some(choice),
-                (Some(_), None) => break,
-                (None, None) => {}
-            }
-        }
-        best.map(|found| self.finish(found, room)).transpose()
-    }
-
-    /// The cheapest way that is found at once with `n` states in the file, if it takes less than `below` seconds.
-    fn quick(&self, n: usize, room: u64, below: f64) -> Result<Option<Choice>, PlanError> {
-        let layout = self.layout(n);
-        let options = hasty(&self.options);
-        let Some(space) = room.checked_sub(layout.bytes()) else { return Ok(None) };
-        let mut plans: Vec<Plan> = Vec::with_capacity(self.steps.len());
-        // What steps that are not planned yet take at least counts too.
-        let mut left = below - self.seconds.iter().map(|s| s[0]).sum::<f64>();
-        for i in 0..self.steps.len() {
-            let limit = space.saturating_sub(self.nodes_of_others(i));
-            let planning = self.step(i, &options);
-            let plan = planning.cheapest_within(&layout, limit, None, left + self.seconds[i][0])?;
-            let Some(plan) = plan else { return Ok(None) };
-            left -= plan.recomputed.seconds - self.seconds[i][0];
-            plans.push(plan);
-        }
-        let choice = Choice { layout, plans };
-        Ok((choice.bytes(self.options.node_bytes) <= room).then_some(choice))
-    }
-
     /// Whether there is a way to keep within `room` bytes: whether [`Chooser::within`] finds one.
     ///
     /// # Errors
@@ -276,14 +167,6 @@ impl<'a> Chooser<'a> {
         Ok(self.unlimited_bytes()? <= room
             || self.found(0, room)?.is_some()
             || self.found(self.movable.len(), room)?.is_some())
-    }
-
-    /// The same choice after a longer search for cheaper plans.
-    fn finish(&self, choice: Choice, room: u64) -> Result<Choice, PlanError> {
-        if choice.plans.iter().all(|p| p.recomputed.nodes + p.recomputed.transfers == 0) {
-            return Ok(choice);
-        }
-        self.improve(choice, room, self.options.search)
     }
 
     /// A step, to be planned with these options.
@@ -303,8 +186,16 @@ impl<'a> Chooser<'a> {
     fn feasible(&self, n: usize, room: u64) -> Result<Option<Choice>, PlanError> {
         let Some(found) = self.found(n, room)? else { return Ok(None) };
         let layout = self.layout(n);
-        let plans = found.into_iter().enumerate().map(|(i, found)| self.step(i, &self.plain).plan_of(found, &layout));
-        Ok(Some(Choice { plans: plans.collect::<Result<_, _>>()?, layout }))
+        let mut plans = Vec::with_capacity(found.len());
+        for (i, found) in found.into_iter().enumerate() {
+            let mut plan = self.step(i, &self.plain).plan_of(found, &layout)?;
+            // It was found by costs that nobody measured.
+            let time = predict(&plan.graph, plan.instructions.iter().map(|i| i.node), &self.options.costs);
+            (plan.recomputed.seconds, plan.recomputed.score) = (time.seconds, time.score);
+            plan.recomputed.extra_seconds = time.seconds - self.seconds[i][0];
+            plans.push(plan);
+        }
+        Ok(Some(Choice { plans, layout }))
     }
 
     /// That there is one: what was found for every step.
@@ -336,41 +227,9 @@ impl<'a> Chooser<'a> {
         others.map(|(_, s)| s.overhead(0, &self.options)).sum()
     }
 
-    /// The cheapest plans found with the same layout.
-    fn improve(&self, way: Choice, room: u64, effort: Effort) -> Result<Choice, PlanError> {
-        let mut best = way;
-        let options = match effort {
-            Effort::QUICK => hasty(&self.options),
-            effort => Options { search: effort, ..self.options.clone() },
-        };
-        for i in 0..self.steps.len() {
-            let nodes = |plan: &Plan| self.options.node_bytes * plan.graph.nodes().len() as u64;
-            let others = best.bytes(self.options.node_bytes) - best.bytes(0) - nodes(&best.plans[i]);
-            let limit = room.saturating_sub(best.layout.bytes() + others);
-            if effort == Effort::QUICK {
-                // It was found by costs that nobody measured.
-                let plan = &mut best.plans[i];
-                let time = predict(&plan.graph, plan.instructions.iter().map(|i| i.node), &options.costs);
-                (plan.recomputed.seconds, plan.recomputed.score) = (time.seconds, time.score);
-                plan.recomputed.extra_seconds = time.seconds - self.seconds[i][0];
-            }
-            let found = best.plans[i].clone();
-            let plan = self.step(i, &options).cheapest_within(&best.layout, limit, Some(found), f64::INFINITY)?;
-            let before = std::mem::replace(&mut best.plans[i], plan.expect("one was known"));
-            if best.bytes(self.options.node_bytes) > room {
-                best.plans[i] = before;
-            }
-        }
-        Ok(best)
-    }
-
-    /// The refusal of a room, with the smallest that would do.
-    ///
-    /// # Errors
-    /// When a graph breaks its own rules.
-    pub fn refusal(&self, room: u64) -> Result<Refusal, PlanError> {
-        let whole = self.whole()?;
-        let mut least: Option<(u64, Need)> = None;
+    /// The smallest room for which a way is found, with how many states in the file, and what it is needed for.
+    fn least_room(&self) -> Result<(u64, usize, Need), PlanError> {
+        let mut least: Option<(u64, usize, Need)> = None;
         let mut layouts = vec![self.movable.len(), 0];
         layouts.dedup();
         for n in layouts {
@@ -381,7 +240,7 @@ impl<'a> Chooser<'a> {
                 floors.push((lowest.first().map_or(0, |(floor, _)| *floor) + self.nodes_of_others(i), i));
             }
             floors.sort_unstable_by(|a, b| b.cmp(a));
-            if least.as_ref().is_some_and(|(bytes, _)| layout.bytes() + floors[0].0 >= *bytes) {
+            if least.as_ref().is_some_and(|(bytes, ..)| layout.bytes() + floors[0].0 >= *bytes) {
                 continue;
             }
             // The room must do for all steps: the one that needs most decides, and the others need not be looked into.
@@ -404,11 +263,20 @@ impl<'a> Chooser<'a> {
                 bytes = hoped + more;
                 more *= 2;
             }
-            if least.as_ref().is_none_or(|(least, _)| bytes < *least) {
-                least = Some((bytes, most));
+            if least.as_ref().is_none_or(|(least, ..)| bytes < *least) {
+                least = Some((bytes, n, most));
             }
         }
-        let (smallest, Need { floor, floor_op, .. }) = least.unwrap_or_default();
+        Ok(least.unwrap_or_default())
+    }
+
+    /// The refusal of a room, with the smallest that would do.
+    ///
+    /// # Errors
+    /// When a graph breaks its own rules.
+    pub fn refusal(&self, room: u64) -> Result<Refusal, PlanError> {
+        let whole = self.whole()?;
+        let (smallest, _, Need { floor, floor_op, .. }) = self.least_room()?;
         let largest = whole.plans.iter().max_by_key(|p| p.arena_bytes).expect("a model has a step");
         let unlimited = whole.bytes(self.options.node_bytes);
         Ok(Refusal { room, smallest, floor, floor_op, unlimited, states: whole.layout.bytes(), peak: explain(largest) })
@@ -462,15 +330,6 @@ impl Choice {
     pub fn extra_seconds(&self) -> f64 {
         self.plans.iter().map(|p| p.recomputed.extra_seconds).sum()
     }
-}
-
-/// The rooms for which there are choices, from what is needed without a limit down to the floor: the nearer to that the closer together.
-fn rungs(unlimited: u64, floor: u64) -> impl Iterator<Item = u64> {
-    let below = move |rung: &u64| {
-        let apart = (rung.saturating_sub(floor) / NEAR_FLOOR).min(unlimited / RUNGS).max(GRAIN);
-        rung.checked_sub(apart).filter(|next| *next >= floor)
-    };
-    std::iter::successors(Some(unlimited), below).skip(1)
 }
 
 /// The same options with the first run and the first packing that are found.

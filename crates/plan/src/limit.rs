@@ -7,7 +7,7 @@
 use crate::evict::{Effort, Evicted, Evictor, Problem};
 use crate::lifetime::{Kind, lifetimes};
 use crate::predict::predict;
-use crate::windows::{Packing, Transfers, most_alive};
+use crate::windows::{self, Packing, Transfers, most_alive};
 use crate::{Explanation, Options, Place, Plan, PlanError, Recompute, StateLayout, assemble, explain, place};
 use plimsoll_graph::{Graph, NodeId};
 
@@ -43,6 +43,16 @@ const MORE: u64 = 64;
 const ATTEMPTS: usize = 8;
 const PACKED: usize = 3;
 
+/// What was found within a limit.
+pub(crate) enum Outcome {
+    /// A plan.
+    Plan(Box<Plan>),
+    /// Plans that take too long.
+    TooSlow,
+    /// Nothing that keeps the limit.
+    Nothing,
+}
+
 /// A plan of a graph whose nodes run in this order, within the limit of the options, or the smallest limit that would do.
 pub(crate) fn plan_within(
     graph: Graph,
@@ -57,9 +67,9 @@ pub(crate) fn plan_within(
     if whole.arena_bytes <= limit {
         return Ok(whole);
     }
-    if let Some(mut plan) = limited.fastest(limit, f64::INFINITY)? {
+    if let Outcome::Plan(mut plan) = limited.fastest(limit, f64::INFINITY)? {
         tighten(&mut plan);
-        return Ok(plan);
+        return Ok(*plan);
     }
     let mut least = limited.least(&whole)?.unwrap_or_else(|| whole.clone());
     if least.arena_bytes > limit {
@@ -90,12 +100,12 @@ pub(crate) fn plan_soon(
     state: &StateLayout,
     options: &Options,
     below: f64,
-) -> Result<Option<Plan>, PlanError> {
+) -> Result<Outcome, PlanError> {
     let limit = options.limit.unwrap_or(u64::MAX);
     if !has_filed(graph, state) && alive_whole(graph, order, options.threads) <= limit {
         let whole = assemble(graph.clone(), order, state, options, Packing::new(limit, options.effort))?;
         if whole.arena_bytes <= limit {
-            return Ok(Some(whole));
+            return Ok(Outcome::Plan(Box::new(whole)));
         }
     }
     let problem = Problem::of(graph, order, state, options);
@@ -130,8 +140,16 @@ fn place_run(run: Evicted, state: &StateLayout, options: &Options, packing: Pack
     Ok(Plan { recomputed, file_bytes: run.file_bytes, ..plan })
 }
 
-/// The same plan in a smaller arena, if one is found: packing stops at the limit, and what is alive may need less than that.
+/// The same plan in a smaller arena, if one is found: packing stops at the limit, and what is alive may need less than that. What is then still free
+/// is left to transfers.
 pub(crate) fn tighten(plan: &mut Plan) {
+    pack_again(plan);
+    if plan.recomputed.transfers > 0 {
+        windows::linger(plan);
+    }
+}
+
+fn pack_again(plan: &mut Plan) {
     let sizes: Vec<place::Buffer> =
         plan.buffers.iter().map(|(b, _)| place::Buffer { bytes: b.bytes, first: b.first, last: b.last }).collect();
     let (mut height, mut offsets) = (plan.arena_bytes, None);
@@ -196,21 +214,28 @@ impl Limited<'_> {
     }
 
     /// The fastest plan found within a limit, if it takes less than `below` seconds.
-    fn fastest(&self, limit: u64, below: f64) -> Result<Option<Plan>, PlanError> {
+    fn fastest(&self, limit: u64, below: f64) -> Result<Outcome, PlanError> {
         let effort = place::Effort { work: self.options.effort.work.min(PACKING.work) };
         // A first plan only shows what is worth a longer look.
         let most_packed = if self.options.search == Effort::QUICK { 0 } else { PACKED };
         let mut evictor = Evictor::new(self.graph, self.state, self.problem);
         let (mut target, floor) = (limit, self.problem.floor().bytes);
-        let (mut best, mut packed): (Option<Plan>, usize) = (None, 0);
+        let bound = self.problem.bound(limit);
+        if bound >= below && bound < f64::INFINITY {
+            return Ok(Outcome::TooSlow);
+        }
+        let (mut best, mut packed, mut nothing): (Option<Plan>, usize, Outcome) = (None, 0, Outcome::Nothing);
         for attempt in 0..ATTEMPTS {
             // What is packed is never faster than it was simulated.
             let is_better = |run: &Evicted| {
                 run.seconds < below && best.as_ref().is_none_or(|best| run.score < best.recomputed.score)
             };
             let search = if attempt == 0 { self.options.search } else { lesser(self.options.search, AGAIN) };
-            let run = evictor.at(target, search, below)?;
-            let Some(run) = run.filter(is_better) else { break };
+            let Some(run) = evictor.at(target, search, below)? else { break };
+            if !is_better(&run) {
+                nothing = Outcome::TooSlow;
+                break;
+            }
             let hoped = run.score;
             let plan = place_run(run, self.state, self.options, Packing::new(limit, effort))?;
             if plan.arena_bytes > limit {
@@ -235,7 +260,7 @@ impl Limited<'_> {
             packed += 1;
             target -= target / 24;
         }
-        Ok(best)
+        Ok(best.map_or(nothing, |plan| Outcome::Plan(Box::new(plan))))
     }
 
     /// The plan found that needs least, its nodes included. `None` when that is the plain one.

@@ -3,9 +3,10 @@
 //! What a run keeps in memory while it is written or read ahead of time fills the arena to the brim, and then lifetimes do not
 //! pack. But these times may be shorter: a value must be there from the end of its read, and until its last use or the begin of its write.
 //! So where the times that were wished for do not fit, those that are needed are packed alone, and each is then made as long again as its
-//! place allows, in the best place that there is for it.
+//! place allows, in the best place that there is for it. When all is in its place, writes may take as long as nobody else needs theirs.
 
-use crate::lifetime::{Home, Lifetimes};
+use crate::Plan;
+use crate::lifetime::{self, Home, Lifetimes};
 use crate::place::{self, ALIGNMENT, Buffer, Placement};
 use plimsoll_graph::op::spill::Transfer;
 use plimsoll_graph::{Graph, NodeId, Value};
@@ -208,11 +209,26 @@ pub(crate) fn most_alive(buffers: impl Iterator<Item = Buffer> + Clone) -> u64 {
     most as u64
 }
 
-/// Moves the transfers whose windows are shorter than was wished for; lifetimes are then those of the new order.
+/// Moves the transfers whose windows have changed; lifetimes are then those of the new order.
 fn shift(order: &[NodeId], lives: &mut Lifetimes, wished: &[Window], windows: &[Window]) -> Vec<NodeId> {
-    // A read goes just before the step with which its window begins, the end of a write just after that with which it ends.
-    let mut keys: Vec<(u32, u32)> = (0..order.len() as u32).map(|step| (step, 1)).collect();
-    for (was, is) in wished.iter().zip(windows) {
+    let moved = positions(order.len(), wished, windows);
+    for (buffer, window) in lives.buffers.iter_mut().zip(windows) {
+        (buffer.first, buffer.last) = moved_window(buffer, *window, &moved);
+    }
+    let (mut workspaces, mut shifted) = (lives.workspaces.clone(), order.to_vec());
+    for (step, &to) in moved.iter().enumerate() {
+        workspaces[to as usize] = lives.workspaces[step];
+        shifted[to as usize] = order[step];
+    }
+    lives.workspaces = workspaces;
+    shifted
+}
+
+/// By step: where it is once the transfers are moved whose windows have changed. A read goes just before the step with which its window begins, the
+/// end of a write just after that with which it ends.
+fn positions(steps: usize, were: &[Window], are: &[Window]) -> Vec<u32> {
+    let mut keys: Vec<(u32, u32)> = (0..steps as u32).map(|step| (step, 1)).collect();
+    for (was, is) in were.iter().zip(are) {
         if was.first != is.first {
             keys[was.first as usize] = (is.first, 0);
         }
@@ -220,28 +236,72 @@ fn shift(order: &[NodeId], lives: &mut Lifetimes, wished: &[Window], windows: &[
             keys[was.last as usize] = (is.last, 2);
         }
     }
-    let mut steps: Vec<u32> = (0..order.len() as u32).collect();
-    steps.sort_by_key(|&step| (keys[step as usize], step));
-    let mut moved = vec![0; order.len()];
-    for (at, &step) in steps.iter().enumerate() {
+    let mut order: Vec<u32> = (0..steps as u32).collect();
+    order.sort_by_key(|&step| (keys[step as usize], step));
+    let mut moved = vec![0; steps];
+    for (at, &step) in order.iter().enumerate() {
         moved[step as usize] = at as u32;
     }
-    let end = order.len().saturating_sub(1) as u32;
-    for (buffer, window) in lives.buffers.iter_mut().zip(windows) {
-        let (first, last) = (buffer.first as usize, buffer.last as usize);
-        // What is there from the begin (inputs) or until the end (results) stays so, whichever node then comes first or last.
-        buffer.first = if window.first == 0 { 0 } else { moved[first].min(moved[window.first as usize]) };
-        buffer.last = if window.last == end { end } else { moved[last].max(moved[window.last as usize]) };
+    moved
+}
+
+/// From when to when a buffer is there then: the transfers that it begins and ends with go along. What is there from the begin (inputs) or until the end
+/// (results) stays so, whichever node then comes first or last.
+fn moved_window(buffer: &lifetime::Buffer, window: Window, moved: &[u32]) -> (u32, u32) {
+    let end = moved.len().saturating_sub(1) as u32;
+    let begins = if window.first == 0 { 0 } else { moved[buffer.first as usize] };
+    let ends = if window.last == end { end } else { moved[buffer.last as usize] };
+    (begins, ends)
+}
+
+/// Lets writes take as long as nobody else needs their memory: holes that packing leaves are of use to the disk, and a write whose end is asked for
+/// later is waited for less. Nothing else changes places, so that no step is slower for it.
+pub(crate) fn linger(plan: &mut Plan) {
+    let order: Vec<NodeId> = plan.instructions.iter().map(|i| i.node).collect();
+    let mut read_at = vec![u32::MAX; plan.graph.values().len()];
+    for (step, &id) in order.iter().enumerate().rev() {
+        plan.graph.node(id).inputs.iter().for_each(|v| read_at[v.0 as usize] = step as u32);
     }
-    let workspaces = steps.iter().map(|&step| lives.workspaces[step as usize]).collect();
-    lives.workspaces = workspaces;
-    steps.iter().map(|&step| order[step as usize]).collect()
+    let mut buffer_of = vec![None; plan.graph.values().len()];
+    for (b, (buffer, _)) in plan.buffers.iter().enumerate().filter(|(_, (buffer, _))| buffer.bytes > 0) {
+        buffer.values.iter().for_each(|v| buffer_of[v.0 as usize] = Some(b));
+    }
+    let end = order.len().saturating_sub(1) as u32;
+    let wished: Vec<Window> = plan.buffers.iter().map(|(b, _)| Window { first: b.first, last: b.last }).collect();
+    let mut windows = wished.clone();
+    for (step, &id) in order.iter().enumerate() {
+        let node = plan.graph.node(id);
+        let Some(Transfer::EndWrite(_)) = node.op.transfer() else { continue };
+        let Some(b) = node.inputs.iter().find_map(|v| buffer_of[v.0 as usize]) else { continue };
+        let (from, to) = (plan.buffers[b].1, plan.buffers[b].1 + aligned(plan.buffers[b].0.bytes));
+        // It is over before what is written is read, and before another buffer has the memory.
+        let read = node.outputs.iter().map(|v| read_at[v.0 as usize]).min().unwrap_or(u32::MAX);
+        let is_after = |o: &(usize, &(lifetime::Buffer, u64))| {
+            let (of, at) = o.1;
+            wished[o.0].first > windows[b].last && of.bytes > 0 && *at < to && from < at + aligned(of.bytes)
+        };
+        let taken = plan.buffers.iter().enumerate().filter(is_after).map(|(o, _)| wished[o].first).min();
+        let last = read.min(taken.unwrap_or(u32::MAX)).min(end).saturating_sub(1);
+        if windows[b].last == step as u32 && last > windows[b].last {
+            windows[b].last = last;
+        }
+    }
+    let moved = positions(order.len(), &wished, &windows);
+    let mut instructions = plan.instructions.clone();
+    for (step, instruction) in plan.instructions.drain(..).enumerate() {
+        instructions[moved[step] as usize] = instruction;
+    }
+    plan.instructions = instructions;
+    for ((buffer, _), window) in plan.buffers.iter_mut().zip(&windows) {
+        (buffer.first, buffer.last) = moved_window(buffer, *window, &moved);
+    }
+    let sizes = plan.buffers.iter().map(|(b, _)| Buffer { bytes: b.bytes, first: b.first, last: b.last });
+    plan.live_bytes = most_alive(sizes);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lifetime;
 
     #[test]
     fn an_input_is_there_before_a_read_that_moves() {

@@ -1,5 +1,5 @@
-//! A larger limit is not slower, and a smaller one does not take more memory: but for one pair of limits in fifty, whose searches were not
-//! equally lucky, and there by little.
+//! A larger limit is not slower, and a smaller one does not take more memory, but where the larger one has something faster that happens to need
+//! less: one pair of limits in a hundred or so.
 
 use plimsoll_graph::{Graph, Value, gradients};
 use plimsoll_plan::choose::State;
@@ -69,14 +69,16 @@ fn training_step(dice: &mut Dice) -> (Graph, Vec<State>, usize) {
     (g, states, rows)
 }
 
-/// How much slower the larger of two rooms may be, and how much less memory it may use, where luck decides.
-const SLOWER: f64 = 1.06;
-const SMALLER: f64 = 0.96;
+/// For a smaller part of the time nothing cheaper is looked for.
+const NEGLIGIBLE: f64 = 1e-3;
+
+/// How much less memory the larger of two rooms may use, where it is faster.
+const SMALLER: f64 = 0.9;
 
 #[test]
 fn a_larger_room_is_not_slower_and_a_smaller_one_does_not_take_more() {
     let models: usize = std::env::var("PLIMSOLL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
-    let (mut slowest, mut wrong, mut pairs) = (0.0f64, Vec::new(), 0);
+    let (mut slowest, mut slower, mut smaller, mut pairs) = (0.0f64, Vec::new(), Vec::new(), 0);
     for model in 0..models {
         let mut dice = Dice(model as u64 + 1);
         let (graph, states, entries) = training_step(&mut dice);
@@ -106,17 +108,23 @@ fn a_larger_room_is_not_slower_and_a_smaller_one_does_not_take_more() {
                 took.last().unwrap()
             );
             assert!(bytes <= room, "{of}: takes {bytes}");
-            if seconds > before.0 || bytes < before.1 {
-                let said = format!("{of}: {seconds} s and {bytes} bytes, after {} s and {}", before.0, before.1);
-                assert!(seconds <= SLOWER * before.0 && bytes as f64 >= SMALLER * before.1 as f64, "{said}");
-                wrong.push(said);
+            let said = || format!("{of}: {seconds} s and {bytes} bytes, after {} s and {}", before.0, before.1);
+            if seconds > (1.0 + NEGLIGIBLE) * before.0 {
+                slower.push(said());
+            }
+            if bytes < before.1 {
+                assert!(bytes as f64 >= SMALLER * before.1 as f64, "{}", said());
+                smaller.push(said());
             }
             before = (seconds, bytes);
         }
         slowest = took.into_iter().fold(slowest, f64::max);
         pairs += rooms.len() - 1;
     }
-    let said = format!("{} of {pairs} pairs are the wrong way round\n{}", wrong.len(), wrong.join("\n"));
-    println!("the slowest choice took {slowest:.2} s; {said}");
-    assert!(50 * wrong.len() <= pairs, "{said}");
+    println!("the slowest choice took {slowest:.2} s; of {pairs} pairs of rooms");
+    println!("the larger is slower in {}\n{}", slower.len(), slower.join("\n"));
+    println!("the larger is used less in {}\n{}", smaller.len(), smaller.join("\n"));
+    // Only rungs that seem hopeless are not looked at: none of 2,000 pairs was wrong when this was written.
+    assert!(500 * slower.len() <= pairs, "{slower:#?}");
+    assert!(20 * smaller.len() <= pairs, "{smaller:#?}");
 }

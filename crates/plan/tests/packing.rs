@@ -4,6 +4,8 @@
 //! the graph's own text form (the number in a name is the batch).
 
 use plimsoll_graph::Graph;
+use plimsoll_graph::op::spill::Transfer;
+use plimsoll_plan::lifetime::Buffer;
 use plimsoll_plan::{Options, Plan, StateLayout, evict, place, plan};
 
 fn step(text: &str) -> (Graph, StateLayout) {
@@ -60,3 +62,39 @@ fn plans_under_a_limit_are_packed_tightly() {
 
 /// What every plan keeps.
 const WORST: f64 = 0.02;
+
+#[test]
+fn writes_are_waited_for_when_their_memory_is_needed_and_not_before() {
+    let (g, state) = step(STEPS[1].1);
+    let whole = plan(&g, &state, &Options::default()).unwrap();
+    let limit = Some(whole.arena_bytes * 2 / 5);
+    let options = Options { limit, spill: true, recompute: false, threads: 2, ..Options::default() };
+    let plan = plan(&g, &state, &options).unwrap();
+    assert_eq!(plan.live_bytes, plan.live_at_each_step().into_iter().max().unwrap());
+    let with_bytes = || plan.buffers.iter().filter(|(b, _)| b.bytes > 0);
+    let meets = |a: &Buffer, at: u64, b: &Buffer, to: u64| at < to + b.bytes && to < at + a.bytes;
+    for (i, (a, at)) in with_bytes().enumerate() {
+        for (b, to) in with_bytes().skip(i + 1) {
+            let together = a.first <= b.last && b.first <= a.last;
+            assert!(!together || !meets(a, *at, b, *to), "{a:?} at {at} and {b:?} at {to}");
+        }
+    }
+    let ends_write = |step: usize| {
+        let node = plan.graph.node(plan.instructions[step].node);
+        matches!(node.op.transfer(), Some(Transfer::EndWrite(_)))
+    };
+    let mut writes = 0;
+    for step in (0..plan.instructions.len()).filter(|&step| ends_write(step)) {
+        let node = plan.graph.node(plan.instructions[step].node);
+        let written =
+            with_bytes().find(|(b, _)| b.last as usize == step && node.inputs.iter().any(|v| b.values.contains(v)));
+        let Some((buffer, at)) = written else { continue };
+        // The next step that is not such an end itself.
+        let next = (step + 1..plan.instructions.len()).find(|&next| !ends_write(next)).unwrap();
+        let reads = plan.graph.node(plan.instructions[next].node).inputs.iter().any(|v| node.outputs.contains(v));
+        let takes = with_bytes().any(|(b, to)| b.first as usize == next && meets(buffer, *at, b, *to));
+        assert!(reads || takes || next + 1 == plan.instructions.len(), "step {step} could wait longer than to {next}");
+        writes += 1;
+    }
+    assert!(writes > 3, "only {writes} writes");
+}

@@ -1,9 +1,9 @@
 //! A step of a model with the ways to cut it, and its plans within a limit.
 
-use super::{GRAIN, Step};
+use super::{GRAIN, Step, hasty};
 use crate::cost::{Sizes, Work};
-use crate::evict::{Effort, Problem};
-use crate::limit;
+use crate::evict::Problem;
+use crate::limit::{self, Outcome};
 use crate::split::{self, Batch, Cut, SplitInfo, Splitter};
 use crate::{CostModel, Options, Plan, PlanError, StateLayout, fuse, schedule};
 use plimsoll_graph::{Cost, Graph, NodeId};
@@ -14,6 +14,9 @@ use std::collections::{BTreeMap, HashMap};
 /// What slices cost at least, as a part of the time of the whole batch. Measured without such a floor on a busy machine: U-Net within 0.7 of its memory
 /// ran in 4 slices, predicted to be 1 % faster than computing 25 ops again, and took a fifth longer.
 const SLICING: f64 = 0.02;
+
+/// A variant that costs so many times more at first may turn out cheaper.
+const SIMILAR: f64 = 1.2;
 
 /// How often a plan is made again when it has more nodes than there is room for.
 const TRIES: usize = 2;
@@ -160,11 +163,6 @@ impl Prepared {
         Ok(Opened { graph: Cow::Owned(split.graph), order, split: Some(split.info) })
     }
 
-    /// Nodes of the whole batch's graph.
-    pub fn nodes(&self) -> usize {
-        self.fused.nodes().len()
-    }
-
     /// Nodes of the largest graph.
     pub fn most_nodes(&self) -> usize {
         self.variants.iter().map(|v| v.n_nodes).max().unwrap_or(0)
@@ -223,28 +221,27 @@ impl Planning<'_> {
     }
 
     /// A plan whose arena and nodes keep a limit and that takes less than `below` seconds, if one is found soon.
-    fn plan_soon(
-        &self,
-        variant: usize,
-        layout: &StateLayout,
-        limit: u64,
-        below: f64,
-    ) -> Result<Option<Plan>, PlanError> {
+    fn plan_soon(&self, variant: usize, layout: &StateLayout, limit: u64, below: f64) -> Result<Outcome, PlanError> {
         let Opened { graph, order, split } = self.step.open(self.step.variants[variant].cut)?;
         let within = limit.saturating_sub(self.step.overhead(variant, self.options));
         let mut options = Options { limit: Some(within), ..self.options.clone() };
         for _ in 0..=TRIES {
-            let plan = limit::plan_soon(&graph, &order, layout, &options, below)?;
-            let Some(plan) = plan else { return Ok(None) };
+            let plan = match limit::plan_soon(&graph, &order, layout, &options, below)? {
+                Outcome::Plan(plan) => plan,
+                none => return Ok(none),
+            };
             let bytes = plan.arena_bytes + options.node_bytes * plan.graph.nodes().len() as u64;
             let Some(over) = bytes.checked_sub(limit).filter(|over| *over > 0) else {
-                let plan = self.complete(plan, variant, split);
-                return Ok((plan.recomputed.seconds < below).then_some(plan));
+                let plan = self.complete(*plan, variant, split);
+                return Ok(match plan.recomputed.seconds < below {
+                    true => Outcome::Plan(Box::new(plan)),
+                    false => Outcome::TooSlow,
+                });
             };
             // It has more nodes than were left room for.
             options.limit = options.limit.map(|within| within.min(plan.arena_bytes).saturating_sub(over + GRAIN));
         }
-        Ok(None)
+        Ok(Outcome::Nothing)
     }
 
     /// A plan with how it was cut and what that takes.
@@ -278,9 +275,9 @@ impl Planning<'_> {
     pub fn soon_within(&self, layout: &StateLayout, limit: u64) -> Result<Option<Plan>, PlanError> {
         for (floor, variant) in self.lowest(layout)? {
             if floor + floor / AMPLE <= limit
-                && let Some(plan) = self.plan_soon(variant, layout, limit, f64::INFINITY)?
+                && let Outcome::Plan(plan) = self.plan_soon(variant, layout, limit, f64::INFINITY)?
             {
-                return Ok(Some(plan));
+                return Ok(Some(*plan));
             }
         }
         Ok(None)
@@ -341,30 +338,59 @@ impl Planning<'_> {
         Ok(least.expect("a step has a variant"))
     }
 
-    /// The cheapest plan found within the limit that takes less than `below` seconds, starting from one that is known.
-    pub fn cheapest_within(
+    /// The cheapest plan within the limit that is found soon, if it takes less than `below` seconds.
+    pub fn quick_within(&self, layout: &StateLayout, limit: u64, below: f64) -> Result<Outcome, PlanError> {
+        let (mut below, mut cheapest) = (below, Outcome::Nothing);
+        for variant in 0..self.seconds.len() {
+            match self.variant_within(variant, layout, limit, below)? {
+                Outcome::Plan(plan) => {
+                    below = plan.recomputed.seconds;
+                    cheapest = Outcome::Plan(plan);
+                }
+                Outcome::TooSlow if matches!(cheapest, Outcome::Nothing) => cheapest = Outcome::TooSlow,
+                _ => {}
+            }
+        }
+        Ok(cheapest)
+    }
+
+    /// The plan of a variant within the limit, if it takes less than `below` seconds.
+    fn variant_within(
         &self,
+        variant: usize,
         layout: &StateLayout,
         limit: u64,
-        found: Option<Plan>,
         below: f64,
-    ) -> Result<Option<Plan>, PlanError> {
-        let floors = self.floors(layout)?;
-        // What is known keeps the limit, whatever it costs.
-        let entries = |plan: &Plan| plan.split.as_ref().map(|s| s.entries);
-        let only = found.as_ref().map(|plan| self.variant_of(entries(plan)));
-        let only = only.filter(|_| self.options.search != Effort::QUICK);
-        let mut below = found.as_ref().map_or(below, |plan| plan.recomputed.seconds.min(below));
-        let mut cheapest = found;
-        for (i, &seconds) in self.seconds.iter().enumerate() {
-            let floor = floors.iter().find(|(_, v)| *v == i).map_or(u64::MAX, |f| f.0);
-            // A variant is never faster than without a limit.
-            if seconds >= below || floor > limit || only.is_some_and(|only| only != i) {
-                continue;
+    ) -> Result<Outcome, PlanError> {
+        // A variant is never faster than without a limit.
+        if self.seconds[variant] >= below {
+            return Ok(Outcome::TooSlow);
+        }
+        if self.floors(layout)?.iter().any(|(floor, v)| *v == variant && *floor > limit) {
+            return Ok(Outcome::Nothing);
+        }
+        self.plan_soon(variant, layout, limit, below)
+    }
+
+    /// The cheapest plan within the limit after a longer search, starting from one that is known: of its variant, and of others that may turn out
+    /// to be cheaper.
+    pub fn cheapest_within(&self, layout: &StateLayout, limit: u64, known: Plan) -> Result<Plan, PlanError> {
+        let hasty = Planning { options: &hasty(self.options), ..*self };
+        let first = self.variant_of(known.split.as_ref().map(|s| s.entries));
+        let most = self.seconds[0] + SIMILAR * (known.recomputed.seconds - self.seconds[0]);
+        let mut cheapest = known;
+        let others = (0..self.seconds.len()).filter(|&v| v != first);
+        for variant in std::iter::once(first).chain(others) {
+            let seconds = cheapest.recomputed.seconds;
+            if variant != first {
+                if self.seconds[variant] >= seconds
+                    || !matches!(hasty.variant_within(variant, layout, limit, most)?, Outcome::Plan(_))
+                {
+                    continue;
+                }
             }
-            if let Some(plan) = self.plan_soon(i, layout, limit, below)? {
-                below = plan.recomputed.seconds;
-                cheapest = Some(plan);
+            if let Outcome::Plan(plan) = self.variant_within(variant, layout, limit, seconds)? {
+                cheapest = *plan;
             }
         }
         Ok(cheapest)

@@ -1,0 +1,201 @@
+//! The ladder: the rooms of a model for which there are choices.
+//!
+//! For every rung there is one choice, whoever asks, and a room gets the cheapest of those at and below it. So a larger room is not slower than a
+//! smaller one: it has all of the smaller one's choices. Rungs are looked at from the room downwards, as long as one may still be cheaper, which its
+//! first plan tells. Of models with large graphs only the nearest are looked at, further apart from each other: a choice takes longer there, and luck
+//! decides less.
+//!
+//! What a choice takes is not all of its rung, so that a larger room may be used less, where it has something faster.
+
+use super::{Choice, Chooser, GRAIN, hasty};
+use crate::limit::Outcome;
+use crate::{Plan, PlanError};
+
+/// Two rungs are this part of what the steps take without a limit apart. Near the floor they are closer: by this part of what is above it, down to the
+/// last part of the whole.
+const APART: u64 = 96;
+const NEAR_FLOOR: u64 = 4;
+const LEAST_APART: u64 = 512;
+
+/// Graphs up to so many nodes are small. Of larger ones a few rungs are looked at: the nearest, then every second or third.
+const SMALL: usize = 1000;
+const EVERY: usize = 3;
+
+/// How many those are, and how many of the largest.
+const NEAREST: usize = 3;
+const NEAREST_OF_LARGEST: usize = 2;
+const LARGEST: usize = 4000;
+
+/// Where so many rungs in a row have no choice, those below have none.
+const MISSES: usize = 3;
+
+/// Parts of the states that may go to the file which are tried there.
+const LAYOUTS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
+
+/// Where keeping the limit takes no larger part of the time, nothing else is tried.
+const CHEAP: f64 = 0.02;
+
+/// For a smaller part of the time nothing cheaper is looked for.
+const NEGLIGIBLE: f64 = 1e-3;
+
+/// What costs so many times more at first is not made cheaper than what is known by a longer search.
+const HOPELESS: f64 = 2.5;
+
+/// What was found for a room.
+enum Rung {
+    Choice(Choice),
+    /// It takes longer by far than what is known.
+    TooSlow,
+    /// Nothing that keeps within it.
+    Nothing,
+}
+
+/// The rooms for which there are choices, from what is needed without a limit down to the floor: the nearer to that the closer together.
+fn rungs(unlimited: u64, floor: u64) -> impl Iterator<Item = u64> {
+    let below = move |rung: &u64| {
+        let apart = (rung.saturating_sub(floor) / NEAR_FLOOR).min(unlimited / APART);
+        rung.checked_sub(apart.max(unlimited / LEAST_APART).max(GRAIN)).filter(|next| *next >= floor)
+    };
+    std::iter::successors(Some(unlimited), below).skip(1)
+}
+
+impl Chooser<'_> {
+    /// The cheapest of the choices for a room, if it takes less than `known` seconds or these are infinite.
+    pub(super) fn cheapest(&self, room: u64, known: f64) -> Result<Option<Choice>, PlanError> {
+        if self.unlimited_bytes()? <= room {
+            return Ok(Some(self.whole()?));
+        }
+        let mut best: Option<Choice> = None;
+        let seconds = |best: &Option<Choice>| best.as_ref().map_or(known, |b| b.seconds().min(known));
+        let (mut looked, mut missed) = (0, 0);
+        let nodes = self.most_nodes();
+        let every = nodes.div_ceil(SMALL).clamp(1, EVERY);
+        let nearest = match nodes {
+            ..=SMALL => usize::MAX,
+            ..=LARGEST => NEAREST,
+            _ => NEAREST_OF_LARGEST,
+        };
+        let rungs = rungs(self.unlimited_bytes()?, self.floor()?).enumerate().filter(|(_, rung)| *rung <= room);
+        for (_, rung) in rungs.enumerate().filter(|(at, (i, _))| *at == 0 || i % every == 0).map(|(_, rung)| rung) {
+            let enough = looked >= nearest && best.is_some();
+            if enough || seconds(&best) <= self.least_seconds() * (1.0 + NEGLIGIBLE) {
+                return Ok(best);
+            }
+            looked += 1;
+            match self.at_rung(rung, seconds(&best))? {
+                Rung::Choice(choice) => {
+                    self.keep_better(&mut best, choice);
+                    missed = 0;
+                }
+                // Those below it are so even more.
+                Rung::TooSlow => return Ok(best),
+                Rung::Nothing if missed + 1 == MISSES => break,
+                Rung::Nothing => missed += 1,
+            }
+        }
+        if let Some(choice) = self.at_least(room, seconds(&best))? {
+            self.keep_better(&mut best, choice);
+        }
+        Ok(best)
+    }
+
+    /// The choice of the last rung: of the smallest room for which there is one.
+    fn at_least(&self, room: u64, known: f64) -> Result<Option<Choice>, PlanError> {
+        let (least, n, _) = self.least_room()?;
+        if least <= room {
+            return match self.at_rung(least, known)? {
+                Rung::Choice(choice) => Ok(Some(choice)),
+                Rung::TooSlow => Ok(None),
+                Rung::Nothing => self.feasible(n, least)?.map(|way| self.finish(way, least)).transpose(),
+            };
+        }
+        // The search that decides whether there is a way may find one for less.
+        for n in [0, self.movable.len()].into_iter().filter(|_| known == f64::INFINITY) {
+            if let Some(way) = self.feasible(n, room)? {
+                return self.finish(way, room).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn keep_better(&self, best: &mut Option<Choice>, choice: Choice) {
+        if best.as_ref().is_none_or(|b| choice.is_better_than(b, self.options.node_bytes)) {
+            *best = Some(choice);
+        }
+    }
+
+    /// Seconds that no choice is below.
+    fn least_seconds(&self) -> f64 {
+        self.seconds.iter().map(|s| s.iter().copied().fold(f64::INFINITY, f64::min)).sum()
+    }
+
+    /// The choice of a rung, if it may be cheaper than what is known.
+    fn at_rung(&self, room: u64, known: f64) -> Result<Rung, PlanError> {
+        let plain: f64 = self.seconds.iter().map(|s| s[0]).sum();
+        let most = plain + HOPELESS * (known - plain);
+        // Few states in the file first: reading and writing them costs more than what they make room for, mostly.
+        let mut best = Rung::Nothing;
+        let movable = self.movable.len() as f64;
+        let mut layouts: Vec<usize> = LAYOUTS.iter().map(|part| (movable * part).round() as usize).collect();
+        layouts.dedup();
+        for n in layouts {
+            let below = match &best {
+                Rung::Choice(b) if b.extra_seconds() <= CHEAP * b.seconds() => break,
+                Rung::Choice(b) => b.seconds(),
+                _ => most,
+            };
+            // With ever more of them there it becomes cheaper up to some point, mostly, and then dearer.
+            match (&best, self.quick(n, room, below)?) {
+                (_, Rung::Choice(choice)) => best = Rung::Choice(choice),
+                (Rung::Choice(_), _) => break,
+                (_, Rung::TooSlow) => best = Rung::TooSlow,
+                (_, Rung::Nothing) => {}
+            }
+        }
+        match best {
+            Rung::Choice(found) => Ok(Rung::Choice(self.finish(found, room)?)),
+            none => Ok(none),
+        }
+    }
+
+    /// The cheapest way that is found at once with `n` states in the file, if it takes less than `below` seconds.
+    fn quick(&self, n: usize, room: u64, below: f64) -> Result<Rung, PlanError> {
+        let layout = self.layout(n);
+        let options = hasty(&self.options);
+        let Some(space) = room.checked_sub(layout.bytes()) else { return Ok(Rung::Nothing) };
+        let mut plans: Vec<Plan> = Vec::with_capacity(self.steps.len());
+        // What steps that are not planned yet take at least counts too.
+        let mut left = below - self.seconds.iter().map(|s| s[0]).sum::<f64>();
+        for i in 0..self.steps.len() {
+            let limit = space.saturating_sub(self.nodes_of_others(i));
+            match self.step(i, &options).quick_within(&layout, limit, left + self.seconds[i][0])? {
+                Outcome::Plan(plan) => {
+                    left -= plan.recomputed.seconds - self.seconds[i][0];
+                    plans.push(*plan);
+                }
+                Outcome::TooSlow => return Ok(Rung::TooSlow),
+                Outcome::Nothing => return Ok(Rung::Nothing),
+            }
+        }
+        let choice = Choice { layout, plans };
+        let fits = choice.bytes(self.options.node_bytes) <= room;
+        Ok(if fits { Rung::Choice(choice) } else { Rung::Nothing })
+    }
+
+    /// The same choice after a longer search for cheaper plans with its layout.
+    fn finish(&self, choice: Choice, room: u64) -> Result<Choice, PlanError> {
+        let mut best = choice;
+        for i in 0..self.steps.len() {
+            let nodes = |plan: &Plan| self.options.node_bytes * plan.graph.nodes().len() as u64;
+            let others = best.bytes(self.options.node_bytes) - best.bytes(0) - nodes(&best.plans[i]);
+            let limit = room.saturating_sub(best.layout.bytes() + others);
+            let known = best.plans[i].clone();
+            let plan = self.step(i, &self.options).cheapest_within(&best.layout, limit, known)?;
+            let before = std::mem::replace(&mut best.plans[i], plan);
+            if best.bytes(self.options.node_bytes) > room {
+                best.plans[i] = before;
+            }
+        }
+        Ok(best)
+    }
+}
