@@ -70,11 +70,8 @@ impl Chooser<'_> {
         let (mut looked, mut missed) = (0, 0);
         let nodes = self.most_nodes();
         let every = nodes.div_ceil(SMALL).clamp(1, EVERY);
-        let nearest = match nodes {
-            ..=SMALL => usize::MAX,
-            ..=LARGEST => NEAREST,
-            _ => NEAREST_OF_LARGEST,
-        };
+        let few = if nodes > LARGEST { NEAREST_OF_LARGEST } else { NEAREST };
+        let nearest = if nodes > SMALL { few } else { usize::MAX };
         let rungs = rungs(self.unlimited_bytes()?, self.floor()?).enumerate().filter(|(_, rung)| *rung <= room);
         for (_, rung) in rungs.enumerate().filter(|(at, (i, _))| *at == 0 || i % every == 0).map(|(_, rung)| rung) {
             let enough = looked >= nearest && best.is_some();

@@ -382,14 +382,13 @@ impl Planning<'_> {
         let others = (0..self.seconds.len()).filter(|&v| v != first);
         for variant in std::iter::once(first).chain(others) {
             let seconds = cheapest.recomputed.seconds;
-            if variant != first {
-                if self.seconds[variant] >= seconds
-                    || !matches!(hasty.variant_within(variant, layout, limit, most)?, Outcome::Plan(_))
-                {
-                    continue;
-                }
-            }
-            if let Outcome::Plan(plan) = self.variant_within(variant, layout, limit, seconds)? {
+            let may_be_cheaper = || -> Result<bool, PlanError> {
+                Ok(self.seconds[variant] < seconds
+                    && matches!(hasty.variant_within(variant, layout, limit, most)?, Outcome::Plan(_)))
+            };
+            if (variant == first || may_be_cheaper()?)
+                && let Outcome::Plan(plan) = self.variant_within(variant, layout, limit, seconds)?
+            {
                 cheapest = *plan;
             }
         }
