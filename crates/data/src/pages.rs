@@ -212,6 +212,16 @@ impl Addresses {
         self.bytes
     }
 
+    /// Has the system give the memory of a piece before somebody writes there. Where it does not, it does so then.
+    pub(crate) fn take(&self, piece: std::ops::Range<usize>) {
+        debug_assert!(piece.end <= self.bytes);
+        // SAFETY: inside the mapping; what is there stays as it is.
+        #[cfg(target_os = "linux")]
+        unsafe {
+            libc::madvise(self.start.add(piece.start).as_ptr().cast(), piece.len(), libc::MADV_POPULATE_WRITE)
+        };
+    }
+
     /// Gives the memory of a piece back to the system.
     ///
     /// # Safety
