@@ -23,10 +23,13 @@ use plimsoll_tensor::TensorType;
 use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::rc::Rc;
-use step::{Found, Need, Planning, Prepared};
+use step::{Bounds, Found, Need, Planning, Prepared};
 
 /// By how much more is tried where a little too much was hoped for.
 const GRAIN: u64 = 64 << 10;
+
+/// A room is tight up to this part of the floor above it.
+const TIGHT: u64 = 4;
 
 /// A step to be planned.
 #[derive(Clone, Debug)]
@@ -66,6 +69,8 @@ pub struct Chooser<'a> {
     steps: Rc<Vec<Prepared>>,
     /// By step: what its variants take without a limit, by the costs.
     seconds: Vec<Vec<f64>>,
+    /// By step: what is known of the least that its variants take within limits, by the costs.
+    bounds: Vec<Bounds>,
     states: &'a [State],
     /// The states that may go to the file, in the order they go.
     movable: Vec<usize>,
@@ -99,8 +104,18 @@ impl<'a> Chooser<'a> {
             movable.sort_by_key(|&i| (states[i].rank, std::cmp::Reverse(states[i].ty.bytes()), i));
         }
         let seconds = steps.iter().map(|step| step.seconds(&options.costs)).collect();
+        let bounds = steps.iter().map(|_| Bounds::default()).collect();
         let plain = Options { costs: CostModel::default(), ..hasty(options) };
-        Chooser { steps, seconds, states, movable, options: options.clone(), plain, whole_bytes: OnceCell::new() }
+        Chooser {
+            steps,
+            seconds,
+            bounds,
+            states,
+            movable,
+            options: options.clone(),
+            plain,
+            whole_bytes: OnceCell::new(),
+        }
     }
 
     /// The nodes of the largest graph that is looked at: what the search takes grows with it.
@@ -159,6 +174,15 @@ impl<'a> Chooser<'a> {
         Ok(layout.bytes() + most)
     }
 
+    /// Whether a room is not much larger than what no choice can do without: what keeps within it takes long, and long to find.
+    ///
+    /// # Errors
+    /// When a graph breaks its own rules.
+    pub fn is_tight(&self, room: u64) -> Result<bool, PlanError> {
+        let floor = self.floor()?;
+        Ok(room < floor + floor / TIGHT)
+    }
+
     /// Whether there is a way to keep within `room` bytes: whether [`Chooser::within`] finds one.
     ///
     /// # Errors
@@ -171,7 +195,7 @@ impl<'a> Chooser<'a> {
 
     /// A step, to be planned with these options.
     fn step<'s>(&'s self, index: usize, options: &'s Options) -> Planning<'s> {
-        Planning { step: &self.steps[index], seconds: &self.seconds[index], options }
+        Planning { step: &self.steps[index], seconds: &self.seconds[index], bounds: &self.bounds[index], options }
     }
 
     /// A layout with the first `n` movable states in the file, besides those that live there.

@@ -47,8 +47,8 @@ const PACKED: usize = 3;
 pub(crate) enum Outcome {
     /// A plan.
     Plan(Box<Plan>),
-    /// Plans that take too long.
-    TooSlow,
+    /// Plans that take too long: none takes less than these seconds, here or within a smaller limit.
+    TooSlow(f64),
     /// Nothing that keeps the limit.
     Nothing,
 }
@@ -222,7 +222,7 @@ impl Limited<'_> {
         let (mut target, floor) = (limit, self.problem.floor().bytes);
         let bound = self.problem.bound(limit);
         if bound >= below && bound < f64::INFINITY {
-            return Ok(Outcome::TooSlow);
+            return Ok(Outcome::TooSlow(bound));
         }
         let (mut best, mut packed, mut nothing): (Option<Plan>, usize, Outcome) = (None, 0, Outcome::Nothing);
         for attempt in 0..ATTEMPTS {
@@ -233,7 +233,7 @@ impl Limited<'_> {
             let search = if attempt == 0 { self.options.search } else { lesser(self.options.search, AGAIN) };
             let Some(run) = evictor.at(target, search, below)? else { break };
             if !is_better(&run) {
-                nothing = Outcome::TooSlow;
+                nothing = Outcome::TooSlow(bound);
                 break;
             }
             let hoped = run.score;

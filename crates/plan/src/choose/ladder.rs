@@ -2,11 +2,13 @@
 //!
 //! For every rung there is one choice, whoever asks, and a room gets the cheapest of those at and below it. So a larger room is not slower than a
 //! smaller one: it has all of the smaller one's choices. Rungs are looked at from the room downwards, as long as one may still be cheaper, which its
-//! first plan tells. Of models with large graphs only the nearest are looked at, further apart from each other: a choice takes longer there, and luck
-//! decides less.
+//! first plan tells; the nearest are looked at in any case where that takes little. Of models with large graphs only the nearest are looked at, further
+//! apart from each other: a choice takes longer there, and luck decides less.
 //!
-//! What a choice takes is not all of its rung, so that a larger room may be used less, where it has something faster.
+//! What a choice takes is not all of its rung. So a room may be kept by those of the next rungs above it, and they count too: what is faster and needs
+//! less is not only found by those who have more.
 
+use super::step::Prepared;
 use super::{Choice, Chooser, GRAIN, hasty};
 use crate::limit::Outcome;
 use crate::{Plan, PlanError};
@@ -26,6 +28,13 @@ const NEAREST: usize = 3;
 const NEAREST_OF_LARGEST: usize = 2;
 const LARGEST: usize = 4000;
 
+/// So many nodes, of all graphs with every layout of the states, are looked at whatever their first plans cost: those of the nearest rungs, up to so many.
+const NODES_ANYWAY: usize = 16_000;
+const MOST_ANYWAY: usize = 8;
+
+/// How many of the rungs above the room are looked at, where as many are looked at below it in any case.
+const ABOVE: usize = 2;
+
 /// Where so many rungs in a row have no choice, those below have none.
 const MISSES: usize = 3;
 
@@ -38,8 +47,21 @@ const CHEAP: f64 = 0.02;
 /// For a smaller part of the time nothing cheaper is looked for.
 const NEGLIGIBLE: f64 = 1e-3;
 
-/// What costs so many times more at first is not made cheaper than what is known by a longer search.
+/// What costs so many times more at first is not made cheaper than what is known by a longer search, nor what takes so many times longer in all.
 const HOPELESS: f64 = 2.5;
+const HOPELESS_IN_ALL: f64 = 1.25;
+
+/// How far is looked, by the size of the graphs.
+struct Reach {
+    /// Every so many rungs but for the first.
+    every: usize,
+    /// How many, once there is a choice.
+    nearest: usize,
+    /// How many whatever their first plans cost.
+    anyway: usize,
+    /// How many above the room.
+    above: usize,
+}
 
 /// What was found for a room.
 enum Rung {
@@ -65,49 +87,93 @@ impl Chooser<'_> {
         if self.unlimited_bytes()? <= room {
             return Ok(Some(self.whole()?));
         }
+        if self.floor()? > room {
+            return Ok(None);
+        }
         let mut best: Option<Choice> = None;
         let seconds = |best: &Option<Choice>| best.as_ref().map_or(known, |b| b.seconds().min(known));
-        let (mut looked, mut missed) = (0, 0);
-        let nodes = self.most_nodes();
-        let every = nodes.div_ceil(SMALL).clamp(1, EVERY);
-        let few = if nodes > LARGEST { NEAREST_OF_LARGEST } else { NEAREST };
-        let nearest = if nodes > SMALL { few } else { usize::MAX };
-        let rungs = rungs(self.unlimited_bytes()?, self.floor()?).enumerate().filter(|(_, rung)| *rung <= room);
-        for (_, rung) in rungs.enumerate().filter(|(at, (i, _))| *at == 0 || i % every == 0).map(|(_, rung)| rung) {
-            let enough = looked >= nearest && best.is_some();
-            if enough || seconds(&best) <= self.least_seconds() * (1.0 + NEGLIGIBLE) {
-                return Ok(best);
+        let is_enough = |best: &Option<Choice>| seconds(best) <= self.least_seconds() * (1.0 + NEGLIGIBLE);
+        let reach = self.reach();
+        let rungs: Vec<u64> = rungs(self.unlimited_bytes()?, self.floor()?).collect();
+        let first = rungs.partition_point(|rung| *rung > room);
+        let below = (first..rungs.len()).filter(|i| *i == first || i.is_multiple_of(reach.every));
+        let (mut missed, mut ends) = (0, true);
+        for (looked, i) in below.enumerate() {
+            if looked >= reach.nearest && best.is_some() || is_enough(&best) {
+                ends = false;
+                break;
             }
-            looked += 1;
-            match self.at_rung(rung, seconds(&best))? {
+            let most = if looked < reach.anyway { f64::INFINITY } else { self.hopeless(seconds(&best)) };
+            match self.at_rung(rungs[i], most)? {
                 Rung::Choice(choice) => {
                     self.keep_better(&mut best, choice);
                     missed = 0;
                 }
                 // Those below it are so even more.
-                Rung::TooSlow => return Ok(best),
+                Rung::TooSlow => {
+                    ends = false;
+                    break;
+                }
                 Rung::Nothing if missed + 1 == MISSES => break,
                 Rung::Nothing => missed += 1,
             }
         }
-        if let Some(choice) = self.at_least(room, seconds(&best))? {
+        if ends && let Some(choice) = self.at_least(room, seconds(&best), known)? {
             self.keep_better(&mut best, choice);
+        }
+        for i in (0..first).rev().take(reach.above) {
+            if !is_enough(&best)
+                && let Rung::Choice(choice) = self.at_rung(rungs[i], self.hopeless(seconds(&best)))?
+                && choice.bytes(self.options.node_bytes) <= room
+            {
+                self.keep_better(&mut best, choice);
+            }
         }
         Ok(best)
     }
 
-    /// The choice of the last rung: of the smallest room for which there is one.
-    fn at_least(&self, room: u64, known: f64) -> Result<Option<Choice>, PlanError> {
+    /// How far to look.
+    fn reach(&self) -> Reach {
+        let nodes = self.most_nodes();
+        let few = if nodes > LARGEST { NEAREST_OF_LARGEST } else { NEAREST };
+        let looked_at: usize = self.steps.iter().map(Prepared::all_nodes).sum::<usize>() * self.layouts().len();
+        let anyway = (NODES_ANYWAY / looked_at.max(1)).clamp(1, MOST_ANYWAY);
+        Reach {
+            every: nodes.div_ceil(SMALL).clamp(1, EVERY),
+            nearest: if nodes > SMALL { few } else { usize::MAX },
+            anyway,
+            above: if anyway > ABOVE { ABOVE } else { 0 },
+        }
+    }
+
+    /// Seconds of a first plan from which on a longer search is not expected to come below what is known.
+    fn hopeless(&self, known: f64) -> f64 {
+        let plain: f64 = self.seconds.iter().map(|s| s[0]).sum();
+        (plain + HOPELESS * (known - plain)).min(HOPELESS_IN_ALL * known)
+    }
+
+    /// How many of the states are tried in the file.
+    fn layouts(&self) -> Vec<usize> {
+        let movable = self.movable.len() as f64;
+        let mut layouts: Vec<usize> = LAYOUTS.iter().map(|part| (movable * part).round() as usize).collect();
+        layouts.dedup();
+        layouts
+    }
+
+    /// The choice of the last rung, of the smallest room for which there is one, if it may be cheaper than the best so far. Where others know something
+    /// faster, a plan that is only known to be there is not made.
+    fn at_least(&self, room: u64, best: f64, known: f64) -> Result<Option<Choice>, PlanError> {
         let (least, n, _) = self.least_room()?;
         if least <= room {
-            return match self.at_rung(least, known)? {
+            return match self.at_rung(least, self.hopeless(best))? {
                 Rung::Choice(choice) => Ok(Some(choice)),
                 Rung::TooSlow => Ok(None),
+                Rung::Nothing if known < f64::INFINITY => Ok(None),
                 Rung::Nothing => self.feasible(n, least)?.map(|way| self.finish(way, least)).transpose(),
             };
         }
         // The search that decides whether there is a way may find one for less.
-        for n in [0, self.movable.len()].into_iter().filter(|_| known == f64::INFINITY) {
+        for n in [0, self.movable.len()].into_iter().filter(|_| best == f64::INFINITY) {
             if let Some(way) = self.feasible(n, room)? {
                 return self.finish(way, room).map(Some);
             }
@@ -126,16 +192,11 @@ impl Chooser<'_> {
         self.seconds.iter().map(|s| s.iter().copied().fold(f64::INFINITY, f64::min)).sum()
     }
 
-    /// The choice of a rung, if it may be cheaper than what is known.
-    fn at_rung(&self, room: u64, known: f64) -> Result<Rung, PlanError> {
-        let plain: f64 = self.seconds.iter().map(|s| s[0]).sum();
-        let most = plain + HOPELESS * (known - plain);
+    /// The choice of a rung, if its first plan takes less than `most` seconds.
+    fn at_rung(&self, room: u64, most: f64) -> Result<Rung, PlanError> {
         // Few states in the file first: reading and writing them costs more than what they make room for, mostly.
         let mut best = Rung::Nothing;
-        let movable = self.movable.len() as f64;
-        let mut layouts: Vec<usize> = LAYOUTS.iter().map(|part| (movable * part).round() as usize).collect();
-        layouts.dedup();
-        for n in layouts {
+        for n in self.layouts() {
             let below = match &best {
                 Rung::Choice(b) if b.extra_seconds() <= CHEAP * b.seconds() => break,
                 Rung::Choice(b) => b.seconds(),
@@ -170,7 +231,7 @@ impl Chooser<'_> {
                     left -= plan.recomputed.seconds - self.seconds[i][0];
                     plans.push(*plan);
                 }
-                Outcome::TooSlow => return Ok(Rung::TooSlow),
+                Outcome::TooSlow(_) => return Ok(Rung::TooSlow),
                 Outcome::Nothing => return Ok(Rung::Nothing),
             }
         }

@@ -99,11 +99,28 @@ pub(super) struct Need {
     pub floor_op: String,
 }
 
+/// What is known of the seconds that every plan of a variant takes, with so many bytes of states in the file: found out once, since finding it out
+/// takes longer than anything else about a variant that is of no use.
+pub(super) type Bounds = RefCell<HashMap<(u64, usize), Bound>>;
+
+/// Limits, and the seconds that every plan within them takes.
+#[derive(Default)]
+pub(super) struct Bound(Vec<(u64, f64)>);
+
+impl Bound {
+    /// Seconds that every plan within a limit takes: what a larger limit cannot do, a smaller one cannot.
+    fn at(&self, limit: u64) -> f64 {
+        self.0.iter().filter(|(larger, _)| *larger >= limit).map(|(_, least)| *least).fold(0.0, f64::max)
+    }
+}
+
 /// A step that is planned with some options.
 pub(super) struct Planning<'s> {
     pub step: &'s Prepared,
     /// What the variants take without a limit.
     pub seconds: &'s [f64],
+    /// What they take within one at least.
+    pub bounds: &'s Bounds,
     pub options: &'s Options,
 }
 
@@ -161,6 +178,11 @@ impl Prepared {
         let split = Splitter::new(&self.fused, batch, cut).build()?;
         let order = Cow::Owned(schedule::schedule(&split.graph));
         Ok(Opened { graph: Cow::Owned(split.graph), order, split: Some(split.info) })
+    }
+
+    /// Nodes of all its graphs.
+    pub fn all_nodes(&self) -> usize {
+        self.variants.iter().map(|v| v.n_nodes).sum()
     }
 
     /// Nodes of the largest graph.
@@ -235,7 +257,7 @@ impl Planning<'_> {
                 let plan = self.complete(*plan, variant, split);
                 return Ok(match plan.recomputed.seconds < below {
                     true => Outcome::Plan(Box::new(plan)),
-                    false => Outcome::TooSlow,
+                    false => Outcome::TooSlow(self.seconds[variant]),
                 });
             };
             // It has more nodes than were left room for.
@@ -347,7 +369,7 @@ impl Planning<'_> {
                     below = plan.recomputed.seconds;
                     cheapest = Outcome::Plan(plan);
                 }
-                Outcome::TooSlow if matches!(cheapest, Outcome::Nothing) => cheapest = Outcome::TooSlow,
+                slow @ Outcome::TooSlow(_) if matches!(cheapest, Outcome::Nothing) => cheapest = slow,
                 _ => {}
             }
         }
@@ -362,14 +384,21 @@ impl Planning<'_> {
         limit: u64,
         below: f64,
     ) -> Result<Outcome, PlanError> {
-        // A variant is never faster than without a limit.
-        if self.seconds[variant] >= below {
-            return Ok(Outcome::TooSlow);
+        // A variant is never faster than without a limit, or within a larger one.
+        let key = (layout.file_bytes(), variant);
+        let bounds = self.bounds.borrow().get(&key).map_or(0.0, |known| known.at(limit));
+        let least = self.seconds[variant].max(bounds);
+        if least >= below {
+            return Ok(Outcome::TooSlow(least));
         }
         if self.floors(layout)?.iter().any(|(floor, v)| *v == variant && *floor > limit) {
             return Ok(Outcome::Nothing);
         }
-        self.plan_soon(variant, layout, limit, below)
+        let outcome = self.plan_soon(variant, layout, limit, below)?;
+        if let Outcome::TooSlow(least) = outcome {
+            self.bounds.borrow_mut().entry(key).or_default().0.push((limit, least));
+        }
+        Ok(outcome)
     }
 
     /// The cheapest plan within the limit after a longer search, starting from one that is known: of its variant, and of others that may turn out

@@ -292,13 +292,20 @@ impl Terms {
         }
         let less = space.saturating_sub(overhead);
         let costs = self.measured(steps, Bytes(space), spill);
-        let found = chooser.with(&Options { costs: costs.clone(), ..in_memory }).within(space, f64::INFINITY)?;
-        let known = found.as_ref().map_or(f64::INFINITY, Choice::seconds);
-        let filed = match spill {
-            true => chooser.with(&Options { costs, ..with_file }).within(less, known)?,
-            false => None,
-        };
-        let cheapest = found.into_iter().chain(filed).min_by(|a, b| a.seconds().total_cmp(&b.seconds()));
+        let in_memory = (chooser.with(&Options { costs: costs.clone(), ..in_memory }), space);
+        let with_file = (chooser.with(&Options { costs, ..with_file }), less);
+        // What the first finds tells the second what is not worth looking for. Where there is hardly room without a file, that is likely slow.
+        let mut ways = vec![in_memory];
+        if spill {
+            let first = if ways[0].0.is_tight(space)? { 0 } else { 1 };
+            ways.insert(first, with_file);
+        }
+        let mut cheapest: Option<Choice> = None;
+        for (chooser, room) in ways {
+            let known = cheapest.as_ref().map_or(f64::INFINITY, Choice::seconds);
+            let found = chooser.within(room, known)?;
+            cheapest = cheapest.into_iter().chain(found).min_by(|a, b| a.seconds().total_cmp(&b.seconds()));
+        }
         Ok(cheapest.expect("a way was found before, by a search that costs do not change"))
     }
 
