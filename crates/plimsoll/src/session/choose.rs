@@ -342,7 +342,7 @@ impl Terms {
             self.timed_disk = Some(directory);
         }
         self.costs = Some(model.clone());
-        model
+        model.settled()
     }
 }
 
