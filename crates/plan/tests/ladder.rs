@@ -124,7 +124,6 @@ fn a_larger_room_is_not_slower_and_a_smaller_one_does_not_take_more() {
     println!("the slowest choice took {slowest:.2} s; of {pairs} pairs of rooms");
     println!("the larger is slower in {}\n{}", slower.len(), slower.join("\n"));
     println!("the larger is used less in {}\n{}", smaller.len(), smaller.join("\n"));
-    // Only rungs that seem hopeless are not looked at: of 1,760 pairs (160 models) one was wrong when this was written.
-    assert!(500 * slower.len() <= pairs, "{slower:#?}");
-    assert!(20 * smaller.len() <= pairs, "{smaller:#?}");
+    assert!(slower.is_empty(), "{slower:#?}");
+    assert!(50 * smaller.len() <= pairs, "{smaller:#?}");
 }
