@@ -28,7 +28,7 @@ const NEAREST: usize = 3;
 const NEAREST_OF_LARGEST: usize = 2;
 const LARGEST: usize = 4000;
 
-/// So many nodes, of all graphs with every layout of the states, are looked at whatever their first plans cost: those of the nearest rungs, up to so many.
+/// So many nodes, of all graphs with every layout of the states, are looked at whatever others were found: those of the nearest rungs, up to so many.
 const NODES_ANYWAY: usize = 16_000;
 const MOST_ANYWAY: usize = 8;
 
@@ -57,7 +57,7 @@ struct Reach {
     every: usize,
     /// How many, once there is a choice.
     nearest: usize,
-    /// How many whatever their first plans cost.
+    /// How many whatever was found at others.
     anyway: usize,
     /// How many above the room.
     above: usize,
@@ -103,8 +103,8 @@ impl Chooser<'_> {
                 ends = false;
                 break;
             }
-            let most = if looked < reach.anyway { f64::INFINITY } else { self.hopeless(seconds(&best)) };
-            match self.at_rung(rungs[i], most)? {
+            let than = if looked < reach.anyway { known } else { seconds(&best) };
+            match self.at_rung(rungs[i], self.hopeless(than))? {
                 Rung::Choice(choice) => {
                     self.keep_better(&mut best, choice);
                     missed = 0;
