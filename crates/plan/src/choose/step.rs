@@ -247,9 +247,11 @@ impl Planning<'_> {
         let Opened { graph, order, split } = self.step.open(self.step.variants[variant].cut)?;
         let within = limit.saturating_sub(self.step.overhead(variant, self.options));
         let mut options = Options { limit: Some(within), ..self.options.clone() };
-        for _ in 0..=TRIES {
+        for attempt in 0..=TRIES {
             let plan = match limit::plan_soon(&graph, &order, layout, &options, below)? {
                 Outcome::Plan(plan) => plan,
+                // What is known of a smaller limit says nothing of this one.
+                Outcome::TooSlow(_) if attempt > 0 => return Ok(Outcome::TooSlow(self.seconds[variant])),
                 none => return Ok(none),
             };
             let bytes = plan.arena_bytes + options.node_bytes * plan.graph.nodes().len() as u64;
