@@ -334,6 +334,12 @@ impl Choice {
         self.layout.bytes() + arena + node_bytes * nodes as u64
     }
 
+    /// The same with arenas that are no larger than what is alive in them.
+    fn alive_bytes(&self, node_bytes: u64) -> u64 {
+        let largest = |of: fn(&Plan) -> u64| self.plans.iter().map(of).max().unwrap_or(0);
+        self.bytes(node_bytes) - largest(|p| p.arena_bytes) + largest(|p| p.live_bytes)
+    }
+
     /// Proves every plan safe: none runs before.
     fn check(&self) -> Result<(), PlanError> {
         self.plans.iter().try_for_each(|p| check(&p.graph, p)).map_err(PlanError::from)

@@ -2,15 +2,15 @@
 //!
 //! For every rung there is one choice, whoever asks, and a room gets the cheapest of those at and below it. So a larger room is not slower than a
 //! smaller one: it has all of the smaller one's choices. Rungs are looked at from the room downwards, as long as one may still be cheaper, which its
-//! first plan tells; the nearest are looked at in any case where that takes little. Of models with large graphs only the nearest are looked at, further
-//! apart from each other: a choice takes longer there, and luck decides less.
+//! first plan tells; the nearest are looked at in any case where that takes little. Of models with large graphs, or with many, only the nearest are looked
+//! at, of large ones further apart from each other: a choice takes longer there, and luck decides less.
 //!
-//! What a choice takes is not all of its rung. So a room may be kept by those of the next rungs above it, and they count too: what is faster and needs
-//! less is not only found by those who have more.
+//! What a choice takes is not all of its rung. So a room may be kept by those of the next rungs above it, when they are packed as tightly as can be, and
+//! they count too: what is faster and needs less is not only found by those who have more.
 
 use super::step::Prepared;
 use super::{Choice, Chooser, GRAIN, hasty};
-use crate::limit::Outcome;
+use crate::limit::{self, Outcome};
 use crate::{Plan, PlanError};
 
 /// Two rungs are this part of what the steps take without a limit apart. Near the floor they are closer: by this part of what is above it, down to the
@@ -23,17 +23,19 @@ const LEAST_APART: u64 = 512;
 const SMALL: usize = 1000;
 const EVERY: usize = 3;
 
-/// How many those are, and how many of the largest.
+/// How many those are, how many of the largest, and of small graphs with many ways to cut them.
 const NEAREST: usize = 3;
 const NEAREST_OF_LARGEST: usize = 2;
+const NEAREST_OF_MANY: usize = 5;
 const LARGEST: usize = 4000;
 
 /// So many nodes, of all graphs with every layout of the states, are looked at whatever others were found: those of the nearest rungs, up to so many.
 const NODES_ANYWAY: usize = 16_000;
 const MOST_ANYWAY: usize = 8;
 
-/// How many of the rungs above the room are looked at, where as many are looked at below it in any case.
-const ABOVE: usize = 2;
+/// How many of the rungs above the room are looked at: where a few below are looked at in any case, and else but for large graphs.
+const ABOVE: usize = 4;
+const ABOVE_IF_DEAR: usize = 1;
 
 /// Where so many rungs in a row have no choice, those below have none.
 const MISSES: usize = 3;
@@ -121,10 +123,10 @@ impl Chooser<'_> {
         if ends && let Some(choice) = self.at_least(room, seconds(&best), known)? {
             self.keep_better(&mut best, choice);
         }
-        for i in (0..first).rev().take(reach.above) {
+        for i in (0..first).rev().filter(|i| i.is_multiple_of(reach.every)).take(reach.above) {
             if !is_enough(&best)
                 && let Rung::Choice(choice) = self.at_rung(rungs[i], self.hopeless(seconds(&best)))?
-                && choice.bytes(self.options.node_bytes) <= room
+                && let Some(choice) = self.tightened(choice, room, seconds(&best))
             {
                 self.keep_better(&mut best, choice);
             }
@@ -132,18 +134,36 @@ impl Chooser<'_> {
         Ok(best)
     }
 
+    /// A choice for a larger room that takes no more than `seconds`, packed so that it keeps within this one, if that does.
+    fn tightened(&self, mut choice: Choice, room: u64, seconds: f64) -> Option<Choice> {
+        let node_bytes = self.options.node_bytes;
+        if choice.seconds() > seconds || choice.alive_bytes(node_bytes) > room {
+            return None;
+        }
+        if choice.bytes(node_bytes) > room {
+            choice.plans.iter_mut().for_each(limit::tighten);
+        }
+        Some(choice).filter(|choice| choice.bytes(node_bytes) <= room)
+    }
+
     /// How far to look.
     fn reach(&self) -> Reach {
         let nodes = self.most_nodes();
-        let few = if nodes > LARGEST { NEAREST_OF_LARGEST } else { NEAREST };
         let looked_at: usize = self.steps.iter().map(Prepared::all_nodes).sum::<usize>() * self.layouts().len();
         let anyway = (NODES_ANYWAY / looked_at.max(1)).clamp(1, MOST_ANYWAY);
-        Reach {
-            every: nodes.div_ceil(SMALL).clamp(1, EVERY),
-            nearest: if nodes > SMALL { few } else { usize::MAX },
-            anyway,
-            above: if anyway > ABOVE { ABOVE } else { 0 },
-        }
+        let every = nodes.div_ceil(SMALL).clamp(1, EVERY);
+        let nearest = match nodes {
+            _ if nodes > LARGEST => NEAREST_OF_LARGEST,
+            _ if nodes > SMALL => NEAREST,
+            _ if anyway == 1 => NEAREST_OF_MANY,
+            _ => usize::MAX,
+        };
+        let above = match every {
+            EVERY => 0,
+            _ if anyway == 1 => ABOVE_IF_DEAR,
+            _ => ABOVE,
+        };
+        Reach { every, nearest, anyway, above }
     }
 
     /// Seconds of a first plan from which on a longer search is not expected to come below what is known.
