@@ -357,8 +357,8 @@ def ledger() -> dict[str, tuple[int, int]]:
     """Account to (held, peak) in bytes: state arena gemm runtime process tensors plans .."""
 
 def plan_of(program: Program, smallest: bool = False) -> dict[str, Any]:
-    """Bytes arena, live, states, states_in_file, file; nodes, slices, ops_again; bytes written and read a step; seconds, extra_seconds (estimated); kept (in
-    words), peak (the largest values alive then); smallest: with `smallest`, the smallest limit of the process that would do, else None."""
+    """Bytes arena, live, states, states_in_file, file; nodes, slices, stretches, ops_again; bytes written and read a step; seconds, extra_seconds (estimated); kept
+    (in words), peak (the largest values alive then); smallest: with `smallest`, the smallest limit of the process that would do, else None."""
 
 def known_or_none(x: Tensor) -> np.ndarray | None: ...
 def dtypes() -> list[DType]: ...

@@ -71,7 +71,7 @@ pub(crate) fn plan_within(
         tighten(&mut plan);
         return Ok(*plan);
     }
-    let mut least = limited.least(&whole)?.unwrap_or_else(|| whole.clone());
+    let mut least = limited.least(whole.clone(), u64::MAX)?.unwrap_or_else(|| whole.clone());
     if least.arena_bytes > limit {
         return Err(limited.refusal(limit, least.arena_bytes, &whole));
     }
@@ -79,18 +79,20 @@ pub(crate) fn plan_within(
     Ok(least)
 }
 
-/// The plan with the smallest arena found, by a search that knows of no limit, and what no plan can do without.
+/// The plan with the smallest arena found, by a search that knows of no limit, and what no plan can do without. `None` where arena and nodes turn out to
+/// take `below` bytes or more, which mostly shows before they are packed.
 pub(crate) fn least_plan(
     graph: &Graph,
     order: &[NodeId],
     state: &StateLayout,
     options: &Options,
-) -> Result<(Plan, u64, String), PlanError> {
+    below: u64,
+) -> Result<Option<(Plan, u64, String)>, PlanError> {
     let problem = Problem::of(graph, order, state, options);
     let limited = Limited { graph, problem: &problem, state, options };
     let whole = limited.whole(order)?;
     let (floor, floor_op) = limited.floor();
-    Ok((limited.least(&whole)?.unwrap_or(whole), floor, floor_op))
+    Ok(limited.least(whole, below)?.map(|plan| (plan, floor, floor_op)))
 }
 
 /// A plan within the limit of the options, if one is found soon that takes less than `below` seconds.
@@ -263,8 +265,8 @@ impl Limited<'_> {
         Ok(best.map_or(nothing, |plan| Outcome::Plan(Box::new(plan))))
     }
 
-    /// The plan found that needs least, its nodes included. `None` when that is the plain one.
-    fn least(&self, whole: &Plan) -> Result<Option<Plan>, PlanError> {
+    /// The plan found that needs least, its nodes included, if that is less than `below`.
+    fn least(&self, whole: Plan, below: u64) -> Result<Option<Plan>, PlanError> {
         let (mut works, mut fails) = (whole.live_bytes, self.problem.floor().bytes.saturating_sub(1));
         let grain = (works / 128).clamp(place::ALIGNMENT, GRAIN);
         let quick = |target: u64| Evictor::new(self.graph, self.state, self.problem).at_any_cost(target);
@@ -275,11 +277,19 @@ impl Limited<'_> {
                 None => fails = middle,
             }
         }
-        let Some(run) = quick(works)? else { return Ok(None) };
-        let packing = Packing { limit: works, effort: LEAST, transfers: Transfers::Short };
-        let plan = place_run(run, self.state, self.options, packing)?;
-        let size = |plan: &Plan| plan.arena_bytes + self.options.node_bytes * plan.graph.nodes().len() as u64;
-        Ok((size(&plan) < size(whole)).then_some(plan))
+        let size = |arena: u64, graph: &Graph| arena + self.options.node_bytes * graph.nodes().len() as u64;
+        let alive = |run: &Evicted| windows::least_alive(&run.graph, &run.order, self.options.threads);
+        let of_whole = size(whole.arena_bytes, &whole.graph);
+        let least = match quick(works)? {
+            // What is alive takes no less when it is packed.
+            Some(run) if size(alive(&run), &run.graph) < below.min(of_whole) => {
+                let packing = Packing { limit: works, effort: LEAST, transfers: Transfers::Short };
+                let plan = place_run(run, self.state, self.options, packing)?;
+                if size(plan.arena_bytes, &plan.graph) < of_whole { plan } else { whole }
+            }
+            _ => whole,
+        };
+        Ok((size(least.arena_bytes, &least.graph) < below).then_some(least))
     }
 }
 

@@ -5,6 +5,10 @@
 //! batch (`OpDef::exact_part`). A node that cannot be cut, or not exactly, runs on the whole batch: the pieces of its inputs
 //! are put together before it, and what needs its outputs comes after all slices. So the numbers never change, whatever is
 //! cut, and nothing is promised by the user.
+//!
+//! While slices add up, all sums are there: the gradients of all weights, mostly, which may be more than the slices save. So a step can also be cut into
+//! stretches of nodes, each of which runs on all slices before the next begins: then only the sums of one stretch are there, at the price of what the later
+//! ones need of the earlier, for all slices.
 
 use plimsoll_graph::op::adding::Adding;
 use plimsoll_graph::op::pieces::{Blank, Paste, Piece};
@@ -30,6 +34,8 @@ pub struct Cut {
     pub entries: usize,
     /// Cut only where the result has the same bits.
     pub exact: bool,
+    /// Stretches of nodes that run on all slices one after another, with about as many bytes of sums in each.
+    pub stretches: usize,
 }
 
 /// How a step was cut into slices.
@@ -39,6 +45,12 @@ pub struct SplitInfo {
     pub slices: usize,
     /// Entries of the batch in a slice; the last one has what is left.
     pub entries: usize,
+    /// Stretches of nodes that run on all slices one after another, as asked for.
+    pub stretches: usize,
+    /// How often the slices are gone through: for every stretch, and anew after what needs the whole batch.
+    pub rounds: usize,
+    /// Bytes of all sums over the slices.
+    pub summed: u64,
     /// How many nodes of the step run on slices.
     pub cut_nodes: usize,
     /// Whether the bits are those of the whole batch.
@@ -249,6 +261,9 @@ impl<'a> Splitter<'a> {
         let info = SplitInfo {
             slices,
             entries: self.cut.entries,
+            stretches: self.cut.stretches,
+            rounds: by_stage.iter().filter(|(_, cut)| !cut.is_empty()).count(),
+            summed: self.summed().sum(),
             cut_nodes: self.n_cut(),
             exact: self.cut.exact,
             barrier: barrier.map(|b| self.graph.describe(b.node)),
@@ -257,10 +272,14 @@ impl<'a> Splitter<'a> {
     }
 
     /// In which stage each node runs: a stage is whole nodes first, then cut ones, slice by slice. What a whole node needs of
-    /// cut ones, all slices of an earlier stage have made. (That states are read before they are changed is `schedule`'s care.)
+    /// cut ones, all slices of an earlier stage have made, and the cut nodes of a stretch come after those of the one before. (That states are read before they are changed is `schedule`'s care.)
     fn stages(&self) -> Vec<usize> {
         let mut stages = vec![0; self.graph.nodes().len()];
-        for (id, node) in self.graph.nodes() {
+        let all = self.summed().sum::<u64>().max(1);
+        let mut before_it = 0;
+        for ((id, node), summed) in self.graph.nodes().zip(self.summed()) {
+            let stretch = (before_it * self.cut.stretches as u64 / all) as usize;
+            before_it += summed;
             let is_cut = |id: NodeId| matches!(self.ways[id.0 as usize], Way::Cut { .. });
             let before = node.inputs.iter().filter_map(|&v| {
                 let producer = self.graph.producer(v)?;
@@ -268,9 +287,21 @@ impl<'a> Splitter<'a> {
                 let waits = is_cut(producer) && !(is_cut(id) && self.in_pieces[v.0 as usize]);
                 Some(stages[producer.0 as usize] + waits as usize)
             });
-            stages[id.0 as usize] = before.max().unwrap_or(0);
+            let at_least = if is_cut(id) { stretch } else { 0 };
+            stages[id.0 as usize] = before.fold(at_least, usize::max);
         }
         stages
+    }
+
+    /// By node: bytes of what it adds up over the slices.
+    fn summed(&self) -> impl Iterator<Item = u64> {
+        self.graph.nodes().map(|(id, node)| match &self.ways[id.0 as usize] {
+            Way::Whole => 0,
+            Way::Cut { outputs, .. } => {
+                let sums = node.outputs.iter().zip(outputs).filter(|(_, split)| **split == Split::Partial);
+                sums.map(|(v, _)| self.graph.ty(*v).bytes() as u64).sum()
+            }
+        })
     }
 }
 
@@ -278,7 +309,7 @@ impl<'a> Splitter<'a> {
 /// slices, for about 2, 3, 4, 6, 8, .. slices.
 pub fn candidates(graph: &Graph, batch: &Batch) -> Vec<usize> {
     // Everything that relates to the batch, however it would have to be cut.
-    let splitter = Splitter::new(graph, batch, Cut { entries: batch.entries, exact: true });
+    let splitter = Splitter::new(graph, batch, Cut { entries: batch.entries, exact: true, stretches: 1 });
     let needs = splitter.needs();
     let largest = needs.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
     let mut unit = 1;

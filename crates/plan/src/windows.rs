@@ -209,6 +209,14 @@ pub(crate) fn most_alive(buffers: impl Iterator<Item = Buffer> + Clone) -> u64 {
     most as u64
 }
 
+/// The most bytes that are alive at once when transfers are as short as can be: no arena in which the nodes run in this order is smaller.
+pub(crate) fn least_alive(graph: &Graph, order: &[NodeId], threads: usize) -> u64 {
+    let lives = lifetime::lifetimes(graph, order, threads);
+    let windows = needed(graph, order, &lives);
+    let buffers = lives.buffers.iter().zip(&windows);
+    most_alive(buffers.map(|(b, w)| Buffer { bytes: b.bytes, first: w.first, last: w.last }))
+}
+
 /// Moves the transfers whose windows have changed; lifetimes are then those of the new order.
 fn shift(order: &[NodeId], lives: &mut Lifetimes, wished: &[Window], windows: &[Window]) -> Vec<NodeId> {
     let moved = positions(order.len(), wished, windows);

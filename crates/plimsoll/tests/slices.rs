@@ -147,6 +147,7 @@ fn smallest(case: &Case, techniques: Techniques) -> plimsoll::Bytes {
 #[test]
 fn slices_leave_the_numbers_as_they_are() {
     slices_that_the_planner_chooses_change_no_bit();
+    stretches_of_a_step_change_no_bit_and_make_less_do();
     slices_that_a_user_asks_for_give_the_same_numbers();
 }
 
@@ -165,6 +166,38 @@ fn slices_that_the_planner_chooses_change_no_bit() {
             assert!(whole == cut, "{}: {name} differs in {slices} slices", case.name);
         }
     }
+}
+
+/// Where the gradients of all weights need more than whole activations, slices are of use only if they are not all there at once.
+fn stretches_of_a_step_change_no_bit_and_make_less_do() {
+    let layers = (0..16).fold(Model::sequential([512]), |model, i| {
+        let activation = if i % 2 == 0 { Activation::Relu } else { Activation::Tanh };
+        model.layer(Dense::new(512).activation(activation))
+    });
+    let case = Case {
+        name: "wide dense net",
+        model: layers.layer(Dense::new(3)),
+        loss: std::sync::Arc::new(MeanSquaredError),
+        data: Arrays::new(noise(&[1536, 512], 3), noise(&[1536, 3], 4)).unwrap(),
+        batch: 1536,
+        is_cut: true,
+    };
+    let (weights, loss, _) = case.train(case.trainer()).unwrap();
+    let no_file = Techniques { spill: false, ..Techniques::ALL };
+    let least = smallest(&case, no_file) + plimsoll::Bytes::mib(1);
+    let mut trainer = case.trainer().techniques(no_file).memory_limit(least);
+    let history = trainer.fit(&case.data, Fit::epochs(2).batch_size(case.batch)).unwrap();
+    let split = trainer.planned()[0].split.clone().expect("it runs in slices");
+    assert!(split.stretches > 1 && split.rounds > 1, "{split:?}");
+    assert_eq!(loss.to_bits(), history.last("loss").unwrap().to_bits());
+    assert_eq!(weights, trainer.weights().unwrap());
+    // There is not even room for all gradients, which slices of the whole step would add up.
+    let arena = trainer.planned()[0].arena_bytes;
+    println!(
+        "{}: {} slices, {} rounds, {arena} bytes, {} of sums",
+        case.name, split.slices, split.rounds, split.summed
+    );
+    assert!(arena < split.summed, "{arena} bytes: {split:?}");
 }
 
 fn slices_that_a_user_asks_for_give_the_same_numbers() {

@@ -102,8 +102,8 @@ fn ledger(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(dict)
 }
 
-/// How a program runs within the limit: bytes `arena` (of which `live` at once), `states`, `file`; `nodes`; `slices`, `ops_again`, `written`, `read` a
-/// step; `seconds` and `extra_seconds` as estimated (0 where nothing was); `kept` and `peak` in words; `states_in_file`. Plans it if it is not
+/// How a program runs within the limit: bytes `arena` (of which `live` at once), `states`, `file`; `nodes`; `slices`, `stretches`, `ops_again`, `written`,
+/// `read` a step; `seconds` and `extra_seconds` as estimated (0 where nothing was); `kept` and `peak` in words; `states_in_file`. Plans it if it is not
 /// ready. With `smallest` also the smallest limit of the process under which a plan is found, which takes a search.
 #[pyfunction(signature = (program, smallest=false))]
 fn plan_of<'py>(py: Python<'py>, program: &Bound<'py, Program>, smallest: bool) -> PyResult<Bound<'py, PyDict>> {
@@ -138,6 +138,7 @@ fn plan_of<'py>(py: Python<'py>, program: &Bound<'py, Program>, smallest: bool) 
     info.set_item("smallest", least.map(|least| least.0))?;
     info.set_item("states_in_file", kept.states_in_file.0)?;
     info.set_item("slices", kept.slices)?;
+    info.set_item("stretches", kept.stretches)?;
     info.set_item("ops_again", kept.ops_again)?;
     info.set_item("written", kept.written.0)?;
     info.set_item("read", kept.read.0)?;

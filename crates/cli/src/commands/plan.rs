@@ -95,6 +95,8 @@ pub struct PlanReport {
 struct Kept {
     /// Slices in which a batch runs.
     slices: usize,
+    /// Stretches of the step that run on all slices one after another; 1 where each slice runs through all of it.
+    stretches: usize,
     /// Ops that run again in a step.
     ops_again: usize,
     /// Bytes written to the spill file in a step.
@@ -245,6 +247,7 @@ fn report(session: &Session, forecast: &Forecast, points: Option<&[SweepPoint]>)
         smallest_limit: forecast.smallest.0,
         kept: Kept {
             slices: kept.slices,
+            stretches: kept.stretches,
             ops_again: kept.ops_again,
             written: kept.written.0,
             read: kept.read.0,
@@ -412,7 +415,13 @@ fn how(forecast: &Forecast) -> String {
     }
     let mut lines = Vec::new();
     if kept.slices > 1 {
-        lines.push(format!("batches run in {} slices, gradients added up", kept.slices));
+        lines.push(match kept.stretches {
+            1 => format!("batches run in {} slices, gradients added up", kept.slices),
+            n => format!(
+                "batches run in {} slices through {n} stretches of the step in turn, gradients added up",
+                kept.slices
+            ),
+        });
     }
     if kept.ops_again > 0 {
         lines.push(format!("{} ops run again instead of keeping their results", kept.ops_again));

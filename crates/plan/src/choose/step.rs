@@ -24,6 +24,12 @@ const TRIES: usize = 2;
 /// The part of a floor above it from which on there is ample room.
 const AMPLE: u64 = 2;
 
+/// Stretches that are tried with 2, 4 or 8 slices, where what these sum up is no less than this part of what the whole batch has alive. With 6 to 12 of them the
+/// wide network of W6 is as fast within half of its memory and without a file, to a hundredth.
+const STRETCHES: usize = 6;
+const FEW_SLICES: usize = 8;
+const MUCH_SUMMED: u64 = 16;
+
 /// A step with the ways to cut it.
 pub(super) struct Prepared {
     fused: Graph,
@@ -34,7 +40,7 @@ pub(super) struct Prepared {
     /// What was found out about floors.
     floors: RefCell<HashMap<Ways, Vec<(u64, usize)>>>,
     /// What was found out about the least that variants need.
-    least: RefCell<HashMap<(Ways, usize), Need>>,
+    least: RefCell<HashMap<(Ways, usize), Least>>,
 }
 
 /// What needs depend on: what may be done, and the size of the states in the file.
@@ -99,6 +105,14 @@ pub(super) struct Need {
     pub floor_op: String,
 }
 
+/// What is known of that.
+#[derive(Clone)]
+enum Least {
+    Need(Need),
+    /// So many bytes at least.
+    From(u64),
+}
+
 /// What is known of the seconds that every plan of a variant takes, with so many bytes of states in the file: found out once, since finding it out
 /// takes longer than anything else about a variant that is of no use.
 pub(super) type Bounds = RefCell<HashMap<(u64, usize), Bound>>;
@@ -129,14 +143,13 @@ impl Prepared {
         step.graph.verify()?;
         let fused = fuse::fuse(step.graph)?;
         let mut cuts: Vec<Cut> = Vec::new();
+        let cut = |entries, exact| Cut { entries, exact, stretches: 1 };
         if let Some(batch) = &step.batch {
             match step.slices {
-                Some(n) if n > 1 => cuts.push(Cut { entries: batch.entries.div_ceil(n), exact: false }),
+                Some(n) if n > 1 => cuts.push(cut(batch.entries.div_ceil(n), false)),
                 Some(_) => {}
                 None if options.split => {
-                    cuts.extend(
-                        split::candidates(&fused, batch).into_iter().map(|entries| Cut { entries, exact: true }),
-                    );
+                    cuts.extend(split::candidates(&fused, batch).into_iter().map(|entries| cut(entries, true)));
                 }
                 None => {}
             }
@@ -166,7 +179,11 @@ impl Prepared {
                 break;
             }
             let (n_nodes, bill) = (opened.graph.nodes().len(), bill(&opened.graph));
-            prepared.variants.push(Variant { cut: Some(cut), n_nodes, bill });
+            let in_stretches = cut.exact && opened.split.is_some_and(|s| gains_by_stretches(&s, live));
+            let of = |stretches| Variant { cut: Some(Cut { stretches, ..cut }), n_nodes, bill: bill.clone() };
+            // The same nodes in another order.
+            let more = in_stretches.then(|| of(STRETCHES));
+            prepared.variants.extend([of(1)].into_iter().chain(more));
         }
         Ok(prepared)
     }
@@ -218,23 +235,29 @@ impl Planning<'_> {
         Ok(self.complete(plan, 0, split))
     }
 
-    /// The plan of a variant that needs least, by a search that knows of no limit.
-    fn least_plan(&self, variant: usize, layout: &StateLayout) -> Result<(Plan, Need), PlanError> {
+    /// The plan of a variant that needs least, by a search that knows of no limit, if that is less than `below` bytes.
+    fn least_plan(&self, variant: usize, layout: &StateLayout, below: u64) -> Result<Option<(Plan, Need)>, PlanError> {
         let Opened { graph, order, split } = self.step.open(self.step.variants[variant].cut)?;
-        let (plan, floor, floor_op) = limit::least_plan(&graph, &order, layout, self.options)?;
-        let size = Size::of(&plan);
-        let floor = floor + self.options.node_bytes * size.nodes;
-        Ok((self.complete(plan, variant, split), Need { size, floor, floor_op }))
+        let least = limit::least_plan(&graph, &order, layout, self.options, below)?;
+        Ok(least.map(|(plan, floor, floor_op)| {
+            let size = Size::of(&plan);
+            let floor = floor + self.options.node_bytes * size.nodes;
+            (self.complete(plan, variant, split), Need { size, floor, floor_op })
+        }))
     }
 
     /// What that comes to, found out once.
-    fn least(&self, variant: usize, layout: &StateLayout) -> Result<Need, PlanError> {
+    fn least(&self, variant: usize, layout: &StateLayout, below: u64) -> Result<Option<Need>, PlanError> {
+        let is_below = |need: &Need| need.size.bytes(self.options.node_bytes) < below;
         let key = (self.ways(layout), variant);
-        if let Some(known) = self.step.least.borrow().get(&key) {
-            return Ok(known.clone());
+        match self.step.least.borrow().get(&key) {
+            Some(Least::Need(need)) => return Ok(Some(need.clone()).filter(is_below)),
+            Some(Least::From(bytes)) if *bytes >= below => return Ok(None),
+            _ => {}
         }
-        let (_, need) = self.least_plan(variant, layout)?;
-        self.step.least.borrow_mut().insert(key, need.clone());
+        let need = self.least_plan(variant, layout, below)?.map(|(_, need)| need);
+        let known = need.clone().map_or(Least::From(below), Least::Need);
+        self.step.least.borrow_mut().insert(key, known);
         Ok(need)
     }
 
@@ -284,11 +307,10 @@ impl Planning<'_> {
             return Ok(Some(Found::Plan(Box::new(plan))));
         }
         for (floor, variant) in self.lowest(layout)? {
-            if floor <= limit {
-                let Need { size, .. } = self.least(variant, layout)?;
-                if size.bytes(self.options.node_bytes) <= limit {
-                    return Ok(Some(Found::Least { variant, size }));
-                }
+            if floor <= limit
+                && let Some(Need { size, .. }) = self.least(variant, layout, limit + 1)?
+            {
+                return Ok(Some(Found::Least { variant, size }));
             }
         }
         Ok(None)
@@ -311,7 +333,10 @@ impl Planning<'_> {
     pub fn plan_of(&self, found: Found, layout: &StateLayout) -> Result<Plan, PlanError> {
         match found {
             Found::Plan(plan) => Ok(*plan),
-            Found::Least { variant, .. } => Ok(self.least_plan(variant, layout)?.0),
+            Found::Least { variant, .. } => {
+                let least = self.least_plan(variant, layout, u64::MAX)?;
+                Ok(least.expect("no plan takes all memory there is").0)
+            }
         }
     }
 
@@ -332,30 +357,30 @@ impl Planning<'_> {
         Ok(floors)
     }
 
-    /// The variant that needs least, and the whole batch: only these decide what is possible, since planning them all would
-    /// take longer than a refusal may.
+    /// The whole batch, and those variants in one stretch and in several that need least: only these decide what is possible, since planning them all
+    /// would take longer than a refusal may.
     pub fn lowest(&self, layout: &StateLayout) -> Result<Vec<(u64, usize)>, PlanError> {
         let mut floors = self.floors(layout)?;
         let base = |variant: usize| self.options.node_bytes * self.step.variants[variant].n_nodes as u64;
         floors.sort_by_key(|(floor, i)| floor - base(*i) + self.step.overhead(*i, self.options));
-        let mut seen = 0;
+        let mut seen = Vec::new();
         floors.retain(|(_, i)| {
-            seen += (*i != 0) as usize;
-            *i == 0 || seen <= 1
+            let stretches = self.step.variants[*i].cut.map(|cut| cut.stretches);
+            let is_first = !seen.contains(&stretches);
+            seen.push(stretches);
+            is_first
         });
         Ok(floors)
     }
 
     /// The least that any of these needs.
     pub fn smallest(&self, layout: &StateLayout) -> Result<Need, PlanError> {
-        let bytes = |need: &Need| need.size.bytes(self.options.node_bytes);
         let mut least: Option<Need> = None;
         for (floor, i) in self.lowest(layout)? {
-            if least.as_ref().is_some_and(|need| floor >= bytes(need)) {
-                continue;
-            }
-            let need = self.least(i, layout)?;
-            if least.as_ref().is_none_or(|l| bytes(&need) < bytes(l)) {
+            let below = least.as_ref().map_or(u64::MAX, |need| need.size.bytes(self.options.node_bytes));
+            if floor < below
+                && let Some(need) = self.least(i, layout, below)?
+            {
                 least = Some(need);
             }
         }
@@ -407,7 +432,7 @@ impl Planning<'_> {
     /// to be cheaper.
     pub fn cheapest_within(&self, layout: &StateLayout, limit: u64, known: Plan) -> Result<Plan, PlanError> {
         let hasty = Planning { options: &hasty(self.options), ..*self };
-        let first = self.variant_of(known.split.as_ref().map(|s| s.entries));
+        let first = self.variant_of(known.split.as_ref());
         let most = self.seconds[0] + SIMILAR * (known.recomputed.seconds - self.seconds[0]);
         let mut cheapest = known;
         let others = (0..self.seconds.len()).filter(|&v| v != first);
@@ -426,10 +451,19 @@ impl Planning<'_> {
         Ok(cheapest)
     }
 
-    /// The variant with slices of so many entries.
-    fn variant_of(&self, entries: Option<usize>) -> usize {
-        self.step.variants.iter().position(|v| v.cut.map(|c| c.entries) == entries).unwrap_or(0)
+    /// The variant that was cut so.
+    fn variant_of(&self, split: Option<&SplitInfo>) -> usize {
+        let wanted = split.map(|s| (s.entries, s.stretches));
+        self.step.variants.iter().position(|v| v.cut.map(|c| (c.entries, c.stretches)) == wanted).unwrap_or(0)
     }
+}
+
+/// Whether a step needs much less when not all of its sums are there at once.
+fn gains_by_stretches(split: &SplitInfo, live: u64) -> bool {
+    split.slices.is_power_of_two()
+        && split.slices <= FEW_SLICES
+        && split.rounds < STRETCHES
+        && split.summed >= live / MUCH_SUMMED
 }
 
 /// What runs in a graph, and how often: seconds follow from it by any costs.

@@ -70,6 +70,8 @@ impl Default for Techniques {
 pub struct Kept {
     /// Slices in which a batch runs.
     pub slices: usize,
+    /// Stretches of the step that run on all slices one after another, so that not all gradients are there at once; 1 mostly.
+    pub stretches: usize,
     /// Whether the slices leave every bit as it is; only slices that were asked for may not.
     pub exact: bool,
     /// The op that needs the whole batch at once, and its layer, where that keeps slices from saving more.
@@ -94,6 +96,7 @@ impl Kept {
         let (split, cost) = (plan.split.as_ref(), plan.recomputed);
         Kept {
             slices: split.map_or(1, |s| s.slices),
+            stretches: split.map_or(1, |s| s.stretches),
             exact: split.is_none_or(|s| s.exact),
             barrier: split.and_then(|s| s.barrier.clone()),
             ops_again: cost.nodes,
@@ -132,7 +135,11 @@ impl Kept {
         let mut parts = Vec::new();
         if self.slices > 1 {
             let note = if self.exact { "" } else { ", finer than sums can follow bit for bit" };
-            parts.push(format!("batches run in {} slices{note}", self.slices));
+            let stretches = match self.stretches {
+                1 => String::new(),
+                n => format!(" through {n} stretches of the step in turn"),
+            };
+            parts.push(format!("batches run in {} slices{stretches}{note}", self.slices));
         }
         if self.ops_again > 0 {
             parts.push(format!("{} ops run again", self.ops_again));
@@ -317,7 +324,7 @@ impl Terms {
             let Ok(fused) = fuse::fuse(step.graph) else { continue };
             if let Some(batch) = &step.batch {
                 for entries in a_few_slices(&fused, batch) {
-                    let split = Splitter::new(&fused, batch, Cut { entries, exact: true }).build();
+                    let split = Splitter::new(&fused, batch, Cut { entries, exact: true, stretches: 1 }).build();
                     graphs.extend(split.map(|split| split.graph));
                 }
             }
