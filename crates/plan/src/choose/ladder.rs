@@ -3,7 +3,7 @@
 //! For every rung there is one choice, whoever asks, and a room gets the cheapest of those at and below it. So a larger room is not slower than a
 //! smaller one: it has all of the smaller one's choices. Rungs are looked at from the room downwards, as long as one may still be cheaper, which its
 //! first plan tells; the nearest are looked at in any case where that takes little. Of models with large graphs, or with many, only the nearest are looked
-//! at, of large ones further apart from each other: a choice takes longer there, and luck decides less.
+//! at, and large ones have rungs further apart: a choice takes longer there, and luck decides less.
 //!
 //! What a choice takes is not all of its rung. So a room may be kept by those of the next rungs above it, when they are packed as tightly as can be, and
 //! they count too: what is faster and needs less is not only found by those who have more.
@@ -19,14 +19,15 @@ const APART: u64 = 96;
 const NEAR_FLOOR: u64 = 4;
 const LEAST_APART: u64 = 512;
 
-/// Graphs up to so many nodes are small. Of larger ones a few rungs are looked at: the nearest, then every second or third.
+/// Graphs up to so many nodes are small. Larger ones have fewer rungs.
 const SMALL: usize = 1000;
-const EVERY: usize = 3;
+const EVERY: usize = 2;
 
-/// How many those are, how many of the largest, and of small graphs with many ways to cut them.
+/// How many of the nearest are looked at then, how many of the largest, and of small graphs with many ways to cut them.
 const NEAREST: usize = 3;
 const NEAREST_OF_LARGEST: usize = 2;
 const NEAREST_OF_MANY: usize = 5;
+const LARGE: usize = 2000;
 const LARGEST: usize = 4000;
 
 /// So many nodes, of all graphs with every layout of the states, are looked at whatever others were found: those of the nearest rungs, up to so many.
@@ -55,9 +56,7 @@ const HOPELESS_IN_ALL: f64 = 1.25;
 
 /// How far is looked, by the size of the graphs.
 struct Reach {
-    /// Every so many rungs but for the first.
-    every: usize,
-    /// How many, once there is a choice.
+    /// How many rungs, once there is a choice.
     nearest: usize,
     /// How many whatever was found at others.
     anyway: usize,
@@ -74,7 +73,7 @@ enum Rung {
     Nothing,
 }
 
-/// The rooms for which there are choices, from what is needed without a limit down to the floor: the nearer to that the closer together.
+/// The rooms for which a small graph has choices, from what is needed without a limit down to the floor: the nearer to that the closer together.
 fn rungs(unlimited: u64, floor: u64) -> impl Iterator<Item = u64> {
     let below = move |rung: &u64| {
         let apart = (rung.saturating_sub(floor) / NEAR_FLOOR).min(unlimited / APART);
@@ -96,17 +95,17 @@ impl Chooser<'_> {
         let seconds = |best: &Option<Choice>| best.as_ref().map_or(known, |b| b.seconds().min(known));
         let is_enough = |best: &Option<Choice>| seconds(best) <= self.least_seconds() * (1.0 + NEGLIGIBLE);
         let reach = self.reach();
-        let rungs: Vec<u64> = rungs(self.unlimited_bytes()?, self.floor()?).collect();
-        let first = rungs.partition_point(|rung| *rung > room);
-        let below = (first..rungs.len()).filter(|i| *i == first || i.is_multiple_of(reach.every));
+        let every = if self.most_nodes() > SMALL { EVERY } else { 1 };
+        let rungs: Vec<u64> = rungs(self.unlimited_bytes()?, self.floor()?).step_by(every).collect();
+        let (above, below) = rungs.split_at(rungs.partition_point(|rung| *rung > room));
         let (mut missed, mut ends) = (0, true);
-        for (looked, i) in below.enumerate() {
+        for (looked, &rung) in below.iter().enumerate() {
             if looked >= reach.nearest && best.is_some() || is_enough(&best) {
                 ends = false;
                 break;
             }
             let than = if looked < reach.anyway { known } else { seconds(&best) };
-            match self.at_rung(rungs[i], self.hopeless(than))? {
+            match self.at_rung(rung, self.hopeless(than))? {
                 Rung::Choice(choice) => {
                     self.keep_better(&mut best, choice);
                     missed = 0;
@@ -123,9 +122,9 @@ impl Chooser<'_> {
         if ends && let Some(choice) = self.at_least(room, seconds(&best), known)? {
             self.keep_better(&mut best, choice);
         }
-        for i in (0..first).rev().filter(|i| i.is_multiple_of(reach.every)).take(reach.above) {
+        for &rung in above.iter().rev().take(reach.above) {
             if !is_enough(&best)
-                && let Rung::Choice(choice) = self.at_rung(rungs[i], self.hopeless(seconds(&best)))?
+                && let Rung::Choice(choice) = self.at_rung(rung, self.hopeless(seconds(&best)))?
                 && let Some(choice) = self.tightened(choice, room, seconds(&best))
             {
                 self.keep_better(&mut best, choice);
@@ -151,19 +150,18 @@ impl Chooser<'_> {
         let nodes = self.most_nodes();
         let looked_at: usize = self.steps.iter().map(Prepared::all_nodes).sum::<usize>() * self.layouts().len();
         let anyway = (NODES_ANYWAY / looked_at.max(1)).clamp(1, MOST_ANYWAY);
-        let every = nodes.div_ceil(SMALL).clamp(1, EVERY);
         let nearest = match nodes {
             _ if nodes > LARGEST => NEAREST_OF_LARGEST,
             _ if nodes > SMALL => NEAREST,
             _ if anyway == 1 => NEAREST_OF_MANY,
             _ => usize::MAX,
         };
-        let above = match every {
-            EVERY => 0,
+        let above = match nodes {
+            _ if nodes > LARGE => 0,
             _ if anyway == 1 => ABOVE_IF_DEAR,
             _ => ABOVE,
         };
-        Reach { every, nearest, anyway, above }
+        Reach { nearest, anyway, above }
     }
 
     /// Seconds of a first plan from which on a longer search is not expected to come below what is known.
