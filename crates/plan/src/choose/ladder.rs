@@ -21,22 +21,13 @@ const LEAST_APART: u64 = 512;
 
 /// Graphs up to so many nodes are small. Larger ones have fewer rungs.
 const SMALL: usize = 1000;
-const EVERY: usize = 2;
-
-/// How many of the nearest are looked at then, how many of the largest, and of small graphs with many ways to cut them.
-const NEAREST: usize = 3;
-const NEAREST_OF_LARGEST: usize = 2;
-const NEAREST_OF_MANY: usize = 5;
 const LARGE: usize = 2000;
 const LARGEST: usize = 4000;
+const EVERY: usize = 2;
 
 /// So many nodes, of all graphs with every layout of the states, are looked at whatever others were found: those of the nearest rungs, up to so many.
 const NODES_ANYWAY: usize = 16_000;
 const MOST_ANYWAY: usize = 8;
-
-/// How many of the rungs above the room are looked at: where a few below are looked at in any case, and else but for large graphs.
-const ABOVE: usize = 4;
-const ABOVE_IF_DEAR: usize = 1;
 
 /// Where so many rungs in a row have no choice, those below have none.
 const MISSES: usize = 3;
@@ -145,21 +136,18 @@ impl Chooser<'_> {
         Some(choice).filter(|choice| choice.bytes(node_bytes) <= room)
     }
 
-    /// How far to look.
+    /// How far to look: the dearer a rung is, the less far.
     fn reach(&self) -> Reach {
         let nodes = self.most_nodes();
         let looked_at: usize = self.steps.iter().map(Prepared::all_nodes).sum::<usize>() * self.layouts().len();
         let anyway = (NODES_ANYWAY / looked_at.max(1)).clamp(1, MOST_ANYWAY);
-        let nearest = match nodes {
-            _ if nodes > LARGEST => NEAREST_OF_LARGEST,
-            _ if nodes > SMALL => NEAREST,
-            _ if anyway == 1 => NEAREST_OF_MANY,
-            _ => usize::MAX,
-        };
-        let above = match nodes {
-            _ if nodes > LARGE => 0,
-            _ if anyway == 1 => ABOVE_IF_DEAR,
-            _ => ABOVE,
+        let (nearest, above) = match nodes {
+            _ if nodes > LARGEST => (2, 0),
+            _ if nodes > LARGE => (3, 0),
+            _ if nodes > SMALL => (3, 1),
+            // There are many ways to cut it.
+            _ if anyway == 1 => (4, 2),
+            _ => (usize::MAX, 4),
         };
         Reach { nearest, anyway, above }
     }
