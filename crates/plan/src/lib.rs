@@ -281,6 +281,9 @@ pub fn plan(graph: &Graph, state: &StateLayout, options: &Options) -> Result<Pla
     Ok(plan)
 }
 
+/// The part of the work for packing that is put into transfers that take as long as was wished for, before they are made shorter.
+const SOON: u64 = 16;
+
 /// A plan of a graph whose nodes run in this order, in an arena of at most `limit` bytes if one is found.
 fn assemble(
     graph: Graph,
@@ -297,9 +300,10 @@ fn assemble(
     let placement = match shorter {
         None => place::place_within(&sizes, limit, effort),
         Some(shorter) => {
-            // Their times as wished fit at once or are not worth a search.
+            // Their times as wished fit soon or are not worth a search.
+            let soon = place::Effort { work: (effort.work / SOON).max(place::Effort::ORDERS.work) };
             let wished = (transfers == Transfers::Long)
-                .then(|| place::place_within(&sizes, limit, place::Effort::ORDERS))
+                .then(|| place::place_within(&sizes, limit, soon))
                 .filter(|wished| wished.height <= limit);
             wished.unwrap_or_else(|| {
                 let fitted = shorter.fit(&order, lives.clone(), Packing { limit, effort, transfers });

@@ -29,6 +29,9 @@ const EVERY: usize = 2;
 const NODES_ANYWAY: usize = 16_000;
 const MOST_ANYWAY: usize = 8;
 
+/// Of so many rungs above the room for each one with a choice that is looked at.
+const OF_THEM: usize = 3;
+
 /// Where so many rungs in a row have no choice, those below have none.
 const MISSES: usize = 3;
 
@@ -113,12 +116,17 @@ impl Chooser<'_> {
         if ends && let Some(choice) = self.at_least(room, seconds(&best), known)? {
             self.keep_better(&mut best, choice);
         }
-        for &rung in above.iter().rev().take(reach.above) {
-            if !is_enough(&best)
-                && let Rung::Choice(choice) = self.at_rung(rung, self.hopeless(seconds(&best)))?
-                && let Some(choice) = self.tightened(choice, room, seconds(&best))
-            {
-                self.keep_better(&mut best, choice);
+        // Rungs without a choice are soon looked at.
+        let mut left = reach.above;
+        for &rung in above.iter().rev().take(OF_THEM * reach.above) {
+            if left == 0 || is_enough(&best) {
+                break;
+            }
+            if let Rung::Choice(choice) = self.at_rung(rung, self.hopeless(seconds(&best)))? {
+                left -= 1;
+                if let Some(choice) = self.tightened(choice, room, seconds(&best)) {
+                    self.keep_better(&mut best, choice);
+                }
             }
         }
         Ok(best)
