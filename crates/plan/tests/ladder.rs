@@ -1,5 +1,4 @@
-//! A larger limit is not slower, and a smaller one does not take more memory, but where the larger one has something faster that happens to need
-//! less: one pair of limits in a hundred or so.
+//! A larger limit is not slower, and a smaller one does not take more memory.
 
 use plimsoll_graph::{Graph, Value, gradients};
 use plimsoll_plan::choose::State;
@@ -72,9 +71,6 @@ fn training_step(dice: &mut Dice) -> (Graph, Vec<State>, usize) {
 /// For a smaller part of the time nothing cheaper is looked for.
 const NEGLIGIBLE: f64 = 1e-3;
 
-/// How much less memory the larger of two rooms may use, where it is faster: of 1,760 pairs (160 models) 11 did when this was written, by 3.5 % at most.
-const SMALLER: f64 = 0.9;
-
 #[test]
 fn a_larger_room_is_not_slower_and_a_smaller_one_does_not_take_more() {
     let models: usize = std::env::var("PLIMSOLL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(7);
@@ -113,7 +109,6 @@ fn a_larger_room_is_not_slower_and_a_smaller_one_does_not_take_more() {
                 slower.push(said());
             }
             if bytes < before.1 {
-                assert!(bytes as f64 >= SMALLER * before.1 as f64, "{}", said());
                 smaller.push(said());
             }
             before = (seconds, bytes);
@@ -125,5 +120,5 @@ fn a_larger_room_is_not_slower_and_a_smaller_one_does_not_take_more() {
     println!("the larger is slower in {}\n{}", slower.len(), slower.join("\n"));
     println!("the larger is used less in {}\n{}", smaller.len(), smaller.join("\n"));
     assert!(slower.is_empty(), "{slower:#?}");
-    assert!(20 * smaller.len() <= pairs, "{smaller:#?}");
+    assert!(smaller.is_empty(), "{smaller:#?}");
 }
