@@ -25,7 +25,7 @@ const TRIES: usize = 2;
 const AMPLE: u64 = 2;
 
 /// Stretches that are tried with 2, 4 or 8 slices, where what these sum up is no less than this part of what the whole batch has alive. With 6 to 12 of them the
-/// wide network of W6 is as fast within half of its memory and without a file, to a hundredth.
+/// wide network of W6 is predicted to be as fast within half of its memory and without a file, to a hundredth.
 const STRETCHES: usize = 6;
 const FEW_SLICES: usize = 8;
 const MUCH_SUMMED: u64 = 16;
