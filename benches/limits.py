@@ -3,11 +3,14 @@
 
     python3 benches/limits.py                    # the published models, then W5 and W6
     python3 benches/limits.py resnet50 w5        # some of them
+    python3 benches/limits.py --python peers/bin/python     # with PyTorch's steps beside them, which nobody limits
 
 A fraction is of the model's own peak without a limit (VmHWM). Time is that of a step. For every row runs with and without the limit take turns, equally many: how fast a shared
 machine is changes from minute to minute, so that two turns say little. The best of each counts, and beside it stands the median of what the turns say one by one.
+PyTorch, in the faster of its layouts of images, takes part in the turns: what others published is the time beside PyTorch's, not beside their own without a limit.
 """
 
+import argparse
 import json
 import statistics
 import subprocess
@@ -18,6 +21,18 @@ import time
 TURNS = 2
 SECONDS = 60
 EXAMPLES = "target/release/examples"
+IMAGES = ["torch", "torch-channels-last"]
+
+# PyTorch's: (program, arguments, variants)
+PEERS = {
+    "resnet50": ("published.py", ["--model", "resnet50"], IMAGES),
+    "unet": ("published.py", ["--model", "unet"], IMAGES),
+    "gpt2": ("w5.py", ["--width", "384", "--blocks", "6", "--heads", "6", "--steps", "1"], ["torch"]),
+    "lstm": ("published.py", ["--model", "lstm"], ["torch"]),
+    "densenet121": ("published.py", ["--model", "densenet121"], IMAGES),
+    "w5": ("w5.py", ["--steps", "1"], ["torch"]),
+    "w6": ("w6.py", ["--steps", "1"], ["torch"]),
+}
 
 # name: (program, arguments, [(fraction of the own peak, published overhead in % and by whom)])
 PUBLISHED = {
@@ -44,18 +59,41 @@ def run(program, arguments, limit, more=()):
     return json.loads(done.stdout.splitlines()[-1]), ""
 
 
+def peer(python, name, variant, repeats=3):
+    """The best step of PyTorch's form of a model, and its peak."""
+    program, arguments, _ = PEERS[name]
+    command = [python, f"benches/peers/{program}", variant, *arguments, "--repeats", str(repeats)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: {done.stderr}")
+    result = json.loads(done.stdout.splitlines()[-1])
+    return min(result["ms_blocks"]), result["rss_peak"]
+
+
+def percent(ours, other):
+    return f"{100 * (ours / other - 1):+.1f}"
+
+
 def main():
-    names = sys.argv[1:] or list(PUBLISHED)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="model", help="of " + ", ".join(PUBLISHED) + "; all unless named")
+    parser.add_argument("--python", help="an interpreter with benches/requirements.txt")
+    a = parser.parse_args()
     subprocess.run(["cargo", "build", "--release", "-q", "-p", "plimsoll", "--examples"], check=True)
-    print("| model | limit, MiB | of the own peak | step, ms | overhead, % | in the median of turns, % | predicted, ms | peak, MiB | slices, ops again, MiB written | published, % |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    for name in names:
+    print("| model | limit, MiB | of the own peak | step, ms | overhead, % | in the median of turns, % | beside PyTorch, % | predicted, ms | peak, MiB | slices, ops again, MiB written | published, % |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for name in a.models or PUBLISHED:
         program, arguments, fractions = PUBLISHED[name]
         free, _ = run(program, arguments, None)
-        print(f"| {name} | none | 1 | {min(free['ms_blocks']):.0f} | | | | {free['rss_peak']:.0f} | | |", flush=True)
+        beside, variant = "", None
+        if a.python:
+            (ms, rss), variant = min((peer(a.python, name, variant), variant) for variant in PEERS[name][2])
+            beside = percent(min(free["ms_blocks"]), ms)
+            print(f"| {name}, {variant} | none | | {ms:.0f} | | | | | {rss:.0f} | | |", flush=True)
+        print(f"| {name} | none | 1 | {min(free['ms_blocks']):.0f} | | | {beside} | | {free['rss_peak']:.0f} | | |", flush=True)
         for fraction, published in fractions:
             limit = int(free["rss_peak"] * 1024 * fraction)
-            times, others, ratios, begin = [], [], [], time.monotonic()
+            times, others, peers, ratios, begin = [], [], [], [], time.monotonic()
             while len(ratios) < TURNS or time.monotonic() - begin < SECONDS:
                 kept, why = run(program, arguments, limit)
                 if kept is None:
@@ -66,12 +104,14 @@ def main():
                 other = run(program, arguments, None)[0]["ms_blocks"]
                 others += other
                 ratios.append(min(kept["ms_blocks"]) / min(other))
+                if variant:
+                    peers.append(peer(a.python, name, variant)[0])
             if kept is None:
-                print(f"| {name} | {limit / 1024:.0f} | {fraction} | refused: {why} | | | | | | {published} |", flush=True)
+                print(f"| {name} | {limit / 1024:.0f} | {fraction} | refused: {why} | | | | | | | {published} |", flush=True)
                 continue
-            ms, best = min(times), min(others)
+            ms, beside = min(times), percent(min(times), min(peers)) if peers else ""
             how = f"{kept['slices']}, {kept['recomputed']}, {kept['written'] / 2**20:.0f}"
-            print(f"| {name} | {limit / 1024:.0f} | {fraction} | {ms:.0f} | {100 * (ms / best - 1):+.1f} | {100 * (statistics.median(ratios) - 1):+.1f} | {kept['predicted_ms']:.0f} "
+            print(f"| {name} | {limit / 1024:.0f} | {fraction} | {ms:.0f} | {percent(ms, min(others))} | {percent(statistics.median(ratios), 1)} | {beside} | {kept['predicted_ms']:.0f} "
                   f"| {kept['rss_peak']:.0f} | {how} | {published} |", flush=True)
 
 
