@@ -23,10 +23,14 @@ use plimsoll_tensor::TensorType;
 use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::rc::Rc;
-use step::{Bounds, Found, Need, Planning, Prepared};
+use step::{Bounds, Found, Need, Planning, Prepared, Size};
 
 /// By how much more is tried where a little too much was hoped for.
 const GRAIN: u64 = 64 << 10;
+
+/// How often steps are planned at most until they fit beside each other: a step that is cut has more nodes than were left room for when those before
+/// it were planned.
+const ROUNDS: usize = 4;
 
 /// A room is tight up to this part of the floor above it.
 const TIGHT: u64 = 4;
@@ -188,9 +192,15 @@ impl<'a> Chooser<'a> {
     /// # Errors
     /// When a graph breaks its own rules.
     pub fn exists(&self, room: u64) -> Result<bool, PlanError> {
-        Ok(self.unlimited_bytes()? <= room
-            || self.found(0, room)?.is_some()
-            || self.found(self.movable.len(), room)?.is_some())
+        Ok(self.unlimited_bytes()? <= room || self.is_found(0, room)? || self.is_found(self.movable.len(), room)?)
+    }
+
+    /// Whether [`Chooser::found`] finds something. What is known to keep within the room is not looked for again.
+    fn is_found(&self, n: usize, room: u64) -> Result<bool, PlanError> {
+        let layout = self.layout(n);
+        let Some(space) = room.checked_sub(layout.bytes()) else { return Ok(false) };
+        let is_known = (0..self.steps.len()).all(|i| self.step(i, &self.plain).known_smallest(&layout).is_some());
+        Ok(is_known && self.least_of_all(&layout, space)?.is_some() || self.found(n, room)?.is_some())
     }
 
     /// A step, to be planned with these options.
@@ -225,21 +235,52 @@ impl<'a> Chooser<'a> {
     /// That there is one: what was found for every step.
     fn found(&self, n: usize, room: u64) -> Result<Option<Vec<Found>>, PlanError> {
         let layout = self.layout(n);
-        let mut less = 0;
-        // A step that is cut has more nodes than were left room for when the others were planned.
-        for _ in 0..4 {
-            let Some(space) = room.checked_sub(layout.bytes() + less) else { return Ok(None) };
-            let mut all = Vec::with_capacity(self.steps.len());
+        let Some(space) = room.checked_sub(layout.bytes()) else { return Ok(None) };
+        let soon =
+            self.each_within(space, Found::size, |i, limit| self.step(i, &self.plain).some_within(&layout, limit))?;
+        if soon.is_some() {
+            return Ok(soon);
+        }
+        let least = |need: Need| Found::Least { variant: need.variant, size: need.size };
+        Ok(self.least_of_all(&layout, space)?.map(|needs| needs.into_iter().map(least).collect()))
+    }
+
+    /// The least that every step needs, if all keep within the space then.
+    fn least_of_all(&self, layout: &StateLayout, space: u64) -> Result<Option<Vec<Need>>, PlanError> {
+        let (mut needs, mut arena, mut nodes) = (Vec::with_capacity(self.steps.len()), 0, 0);
+        for i in 0..self.steps.len() {
+            let below = (space - nodes).saturating_add(1);
+            let Some(need) = self.step(i, &self.plain).smallest(layout, below)? else { return Ok(None) };
+            (arena, nodes) = (need.size.arena.max(arena), nodes + self.options.node_bytes * need.size.nodes);
+            if arena + nodes > space {
+                return Ok(None);
+            }
+            needs.push(need);
+        }
+        Ok(Some(needs))
+    }
+
+    /// What `plan` gives for every step and a limit for its arena and nodes, so that all keep within the space: they share the arena, but the nodes of all
+    /// are there at once. A step is planned beside the nodes of the others, which are known once these are planned.
+    fn each_within<T>(
+        &self,
+        space: u64,
+        size: impl Fn(&T) -> Size,
+        mut plan: impl FnMut(usize, u64) -> Result<Option<T>, PlanError>,
+    ) -> Result<Option<Vec<T>>, PlanError> {
+        let mut nodes: Vec<u64> = self.steps.iter().map(|s| s.overhead(0, &self.options)).collect();
+        for _ in 0..ROUNDS {
+            let (mut all, mut arena) = (Vec::with_capacity(self.steps.len()), 0);
             for i in 0..self.steps.len() {
-                let Some(limit) = space.checked_sub(self.nodes_of_others(i)) else { return Ok(None) };
-                let Some(found) = self.step(i, &self.plain).some_within(&layout, limit)? else { return Ok(None) };
+                let others = nodes.iter().sum::<u64>() - nodes[i];
+                let Some(limit) = space.checked_sub(others) else { return Ok(None) };
+                let Some(found) = plan(i, limit)? else { return Ok(None) };
+                let size = size(&found);
+                (nodes[i], arena) = (self.options.node_bytes * size.nodes, arena.max(size.arena));
                 all.push(found);
             }
-            let arena = all.iter().map(|f| f.size().arena).max().unwrap_or(0);
-            let nodes: u64 = all.iter().map(|f| f.size().nodes).sum();
-            match (layout.bytes() + arena + self.options.node_bytes * nodes).checked_sub(room) {
-                None | Some(0) => return Ok(Some(all)),
-                Some(over) => less += over + 4 * GRAIN,
+            if arena + nodes.iter().sum::<u64>() <= space {
+                return Ok(Some(all));
             }
         }
         Ok(None)
@@ -274,18 +315,19 @@ impl<'a> Chooser<'a> {
                 if bytes > others && step.soon_within(&layout, bytes - others)?.is_some() {
                     continue;
                 }
-                let need = step.smallest(&layout)?;
+                let need = step.smallest(&layout, u64::MAX)?.expect("a step has a variant");
                 let needed = need.size.bytes(self.options.node_bytes) + others;
                 if needed > bytes {
                     (bytes, most) = (needed, need);
                 }
             }
             bytes += layout.bytes();
-            // Told is what was tried.
-            let (hoped, mut more) = (bytes, GRAIN);
-            while self.found(n, bytes)?.is_none() && more <= self.unlimited_bytes()? {
-                bytes = hoped + more;
-                more *= 2;
+            // Told is what was tried: beside each other they may take more.
+            if !self.is_found(n, bytes)? {
+                let needs = self.least_of_all(&layout, u64::MAX)?.expect("no step takes all memory there is");
+                let arena = needs.iter().map(|need| need.size.arena).max().unwrap_or(0);
+                let nodes: u64 = needs.iter().map(|need| need.size.nodes).sum();
+                bytes = layout.bytes() + arena + self.options.node_bytes * nodes;
             }
             if least.as_ref().is_none_or(|(least, ..)| bytes < *least) {
                 least = Some((bytes, n, most));

@@ -351,9 +351,8 @@ impl Drop for Group {
 struct Figures {
     runs: usize,
     in_groups: usize,
-    refusals: usize,
-    slow_refusals: usize,
-    slowest_refusal: Duration,
+    /// How long they took, and whose they were.
+    refusals: Vec<(Duration, u64)>,
     /// Limit less peak in KiB, of runs at the smallest limit.
     unused: Vec<u64>,
     /// The smallest limit in parts of what a run without one takes.
@@ -364,9 +363,7 @@ impl Figures {
     fn merge(&mut self, other: Figures) {
         self.runs += other.runs;
         self.in_groups += other.in_groups;
-        self.refusals += other.refusals;
-        self.slow_refusals += other.slow_refusals;
-        self.slowest_refusal = self.slowest_refusal.max(other.slowest_refusal);
+        self.refusals.extend(other.refusals);
         self.unused.extend(other.unused);
         self.saved.extend(other.saved);
     }
@@ -396,9 +393,7 @@ impl Figures {
     fn refused(&mut self, case: &Case, limit_kib: u64) -> Result<u64, String> {
         let outcome = start(&[&case.seed.to_string(), &format!("{limit_kib}KiB")], None);
         let smallest = outcome.refused().map_err(|what| format!("limit {limit_kib}KiB: {what}"))?;
-        self.refusals += 1;
-        self.slow_refusals += (outcome.time > Duration::from_secs(1)) as usize;
-        self.slowest_refusal = self.slowest_refusal.max(outcome.time);
+        self.refusals.push((outcome.time, case.seed));
         Ok(smallest)
     }
 
@@ -459,12 +454,20 @@ fn random_cases() -> Result<(), String> {
     std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(judge))));
     let (mut figures, mut failures) = all.into_inner().unwrap();
     failures.sort_unstable();
-    let Figures { runs, in_groups, refusals, slow_refusals, slowest_refusal, unused, saved } = &mut figures;
+    let Figures { runs, in_groups, refusals, unused, saved } = &mut figures;
     println!(
-        "{n} cases in {:.0?}, {} failed: {runs} runs within their limits, {in_groups} of them in groups; {refusals} refusals, {slow_refusals} of them in more than a second, the slowest in {slowest_refusal:?}",
+        "{n} cases in {:.0?}, {} failed: {runs} runs within their limits, {in_groups} of them in groups; {} refusals",
         begin.elapsed(),
-        failures.len()
+        failures.len(),
+        refusals.len()
     );
+    refusals.sort_unstable_by(|a, b| b.cmp(a));
+    let slow: Vec<String> = refusals
+        .iter()
+        .take_while(|(time, _)| *time > Duration::from_secs(1))
+        .map(|(time, seed)| format!("{time:.1?} (case {seed})"))
+        .collect();
+    println!("{} refusals took more than a second [{}]", slow.len(), slow.join(", "));
     unused.sort_unstable();
     saved.sort_by(f64::total_cmp);
     if let (Some(most), Some(&last)) = (unused.last(), saved.last()) {

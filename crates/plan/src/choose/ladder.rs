@@ -8,7 +8,7 @@
 //! What a choice takes is not all of its rung. So a room may be kept by those of the next rungs above it, when they are packed as tightly as can be, and
 //! they count too: what is faster and needs less is not only found by those who have more.
 
-use super::step::Prepared;
+use super::step::{Prepared, Size};
 use super::{Choice, Chooser, GRAIN, hasty};
 use crate::limit::{self, Outcome};
 use crate::{Plan, PlanError};
@@ -235,23 +235,24 @@ impl Chooser<'_> {
         let layout = self.layout(n);
         let options = hasty(&self.options);
         let Some(space) = room.checked_sub(layout.bytes()) else { return Ok(Rung::Nothing) };
-        let mut plans: Vec<Plan> = Vec::with_capacity(self.steps.len());
         // What steps that are not planned yet take at least counts too.
-        let mut left = below - self.seconds.iter().map(|s| s[0]).sum::<f64>();
-        for i in 0..self.steps.len() {
-            let limit = space.saturating_sub(self.nodes_of_others(i));
-            match self.step(i, &options).quick_within(&layout, limit, left + self.seconds[i][0])? {
-                Outcome::Plan(plan) => {
-                    left -= plan.recomputed.seconds - self.seconds[i][0];
-                    plans.push(*plan);
-                }
-                Outcome::TooSlow(_) => return Ok(Rung::TooSlow),
-                Outcome::Nothing => return Ok(Rung::Nothing),
+        let spare = below - self.seconds.iter().map(|s| s[0]).sum::<f64>();
+        let (mut left, mut too_slow) = (spare, false);
+        let plans = self.each_within(space, Size::of, |i, limit| {
+            if i == 0 {
+                left = spare;
             }
-        }
-        let choice = Choice { layout, plans };
-        let fits = choice.bytes(self.options.node_bytes) <= room;
-        Ok(if fits { Rung::Choice(choice) } else { Rung::Nothing })
+            let outcome = self.step(i, &options).quick_within(&layout, limit, left + self.seconds[i][0])?;
+            too_slow = matches!(outcome, Outcome::TooSlow(_));
+            let Outcome::Plan(plan) = outcome else { return Ok(None) };
+            left -= plan.recomputed.seconds - self.seconds[i][0];
+            Ok(Some(*plan))
+        })?;
+        Ok(match plans {
+            Some(plans) => Rung::Choice(Choice { layout, plans }),
+            None if too_slow => Rung::TooSlow,
+            None => Rung::Nothing,
+        })
     }
 
     /// The same choice after a longer search for cheaper plans with its layout.

@@ -41,6 +41,8 @@ pub(super) struct Prepared {
     floors: RefCell<HashMap<Ways, Vec<(u64, usize)>>>,
     /// What was found out about the least that variants need.
     least: RefCell<HashMap<(Ways, usize), Least>>,
+    /// And the least of these.
+    smallest: RefCell<HashMap<Ways, Need>>,
 }
 
 /// What needs depend on: what may be done, and the size of the states in the file.
@@ -69,7 +71,7 @@ pub(super) struct Size {
 }
 
 impl Size {
-    fn of(plan: &Plan) -> Size {
+    pub fn of(plan: &Plan) -> Size {
         Size { arena: plan.arena_bytes, nodes: plan.graph.nodes().len() as u64 }
     }
 
@@ -98,6 +100,7 @@ impl Found {
 /// What a step needs at least, and why.
 #[derive(Clone, Default)]
 pub(super) struct Need {
+    pub variant: usize,
     pub size: Size,
     /// What one op needs of it, whatever is done.
     pub floor: u64,
@@ -161,6 +164,7 @@ impl Prepared {
             variants: Vec::new(),
             floors: RefCell::default(),
             least: RefCell::default(),
+            smallest: RefCell::default(),
         };
         if cuts.is_empty() || cuts[0].exact {
             let bill = bill(&prepared.fused);
@@ -242,7 +246,7 @@ impl Planning<'_> {
         Ok(least.map(|(plan, floor, floor_op)| {
             let size = Size::of(&plan);
             let floor = floor + self.options.node_bytes * size.nodes;
-            (self.complete(plan, variant, split), Need { size, floor, floor_op })
+            (self.complete(plan, variant, split), Need { variant, size, floor, floor_op })
         }))
     }
 
@@ -373,18 +377,30 @@ impl Planning<'_> {
         Ok(floors)
     }
 
-    /// The least that any of these needs.
-    pub fn smallest(&self, layout: &StateLayout) -> Result<Need, PlanError> {
+    /// The least that any of these needs, if that is less than `below` bytes.
+    pub fn smallest(&self, layout: &StateLayout, below: u64) -> Result<Option<Need>, PlanError> {
+        let bytes = |need: &Need| need.size.bytes(self.options.node_bytes);
+        if let Some(known) = self.known_smallest(layout) {
+            return Ok(Some(known).filter(|need| bytes(need) < below));
+        }
         let mut least: Option<Need> = None;
         for (floor, i) in self.lowest(layout)? {
-            let below = least.as_ref().map_or(u64::MAX, |need| need.size.bytes(self.options.node_bytes));
+            let below = least.as_ref().map_or(below, bytes);
             if floor < below
                 && let Some(need) = self.least(i, layout, below)?
             {
                 least = Some(need);
             }
         }
-        Ok(least.expect("a step has a variant"))
+        if let Some(least) = &least {
+            self.step.smallest.borrow_mut().insert(self.ways(layout), least.clone());
+        }
+        Ok(least)
+    }
+
+    /// The same, if it was found out before.
+    pub fn known_smallest(&self, layout: &StateLayout) -> Option<Need> {
+        self.step.smallest.borrow().get(&self.ways(layout)).cloned()
     }
 
     /// The cheapest plan within the limit that is found soon, if it takes less than `below` seconds.
