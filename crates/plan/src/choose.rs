@@ -286,12 +286,6 @@ impl<'a> Chooser<'a> {
         Ok(None)
     }
 
-    /// Bytes that the nodes of all steps but one take, when they are not cut.
-    fn nodes_of_others(&self, step: usize) -> u64 {
-        let others = self.steps.iter().enumerate().filter(|(i, _)| *i != step);
-        others.map(|(_, s)| s.overhead(0, &self.options)).sum()
-    }
-
     /// The smallest room for which a way is found, with how many states in the file, and what it is needed for.
     fn least_room(&self) -> Result<(u64, usize, Need), PlanError> {
         let mut least: Option<(u64, usize, Need)> = None;
@@ -299,39 +293,14 @@ impl<'a> Chooser<'a> {
         layouts.dedup();
         for n in layouts {
             let layout = self.layout(n);
-            let mut floors = Vec::with_capacity(self.steps.len());
-            for i in 0..self.steps.len() {
-                let lowest = self.step(i, &self.plain).floors(&layout)?;
-                floors.push((lowest.first().map_or(0, |(floor, _)| *floor) + self.nodes_of_others(i), i));
-            }
-            floors.sort_unstable_by(|a, b| b.cmp(a));
-            if least.as_ref().is_some_and(|(bytes, ..)| layout.bytes() + floors[0].0 >= *bytes) {
-                continue;
-            }
-            // The room must do for all steps: the one that needs most decides, and the others need not be looked into.
-            let (mut bytes, mut most) = (0, Need::default());
-            for (_, i) in floors {
-                let (step, others) = (self.step(i, &self.plain), self.nodes_of_others(i));
-                if bytes > others && step.soon_within(&layout, bytes - others)?.is_some() {
-                    continue;
-                }
-                let need = step.smallest(&layout, u64::MAX)?.expect("a step has a variant");
-                let needed = need.size.bytes(self.options.node_bytes) + others;
-                if needed > bytes {
-                    (bytes, most) = (needed, need);
-                }
-            }
-            bytes += layout.bytes();
-            // Told is what was tried: beside each other they may take more.
-            if !self.is_found(n, bytes)? {
-                let needs = self.least_of_all(&layout, u64::MAX)?.expect("no step takes all memory there is");
-                let arena = needs.iter().map(|need| need.size.arena).max().unwrap_or(0);
-                let nodes: u64 = needs.iter().map(|need| need.size.nodes).sum();
-                bytes = layout.bytes() + arena + self.options.node_bytes * nodes;
-            }
-            if least.as_ref().is_none_or(|(least, ..)| bytes < *least) {
-                least = Some((bytes, n, most));
-            }
+            let below = least.as_ref().map_or(u64::MAX, |(bytes, ..)| bytes - 1);
+            let Some(space) = below.checked_sub(layout.bytes()) else { continue };
+            let Some(needs) = self.least_of_all(&layout, space)? else { continue };
+            let arena = needs.iter().map(|need| need.size.arena).max().unwrap_or(0);
+            let nodes: u64 = needs.iter().map(|need| need.size.nodes).sum();
+            let most = needs.into_iter().max_by_key(|need| need.size.bytes(self.options.node_bytes));
+            let bytes = layout.bytes() + arena + self.options.node_bytes * nodes;
+            least = Some((bytes, n, most.unwrap_or_default()));
         }
         Ok(least.unwrap_or_default())
     }
@@ -407,4 +376,64 @@ impl Choice {
 /// The same options with the first run and the first packing that are found.
 fn hasty(options: &Options) -> Options {
     Options { search: Effort::QUICK, effort: place::Effort::QUICK, ..options.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_graph::{Value, gradients};
+    use plimsoll_tensor::DType;
+
+    /// The loss of a chain of layers, and its states; with gradient descent if it is a training step.
+    fn chain(rows: usize, layers: usize, trains: bool) -> (Graph, Vec<State>) {
+        let mut g = Graph::new();
+        let f32 = |shape: &[usize]| TensorType::new(DType::F32, shape);
+        let ty = f32(&[64, 64]);
+        let names: Vec<String> = (0..layers).map(|i| format!("w{i}")).collect();
+        let weights: Vec<Value> = names.iter().map(|name| g.state(name, ty)).collect();
+        let mut h = g.input("x", f32(&[rows, 64]));
+        for &weight in &weights {
+            let y = g.matmul(h, weight).unwrap();
+            h = g.tanh(y).unwrap();
+        }
+        let square = g.square(h).unwrap();
+        let loss = g.mean_all(square).unwrap();
+        g.output("loss", loss);
+        if trains {
+            let grads = gradients(&mut g, loss, &weights).unwrap();
+            for (weight, grad) in weights.into_iter().zip(grads) {
+                let step = g.scale(grad.unwrap(), -0.1).unwrap();
+                let new = g.add(weight, step).unwrap();
+                g.assign(weight, new).unwrap();
+            }
+        }
+        (g, names.into_iter().map(|name| State { name, ty, rank: Some(0), filed: false }).collect())
+    }
+
+    /// However finely the training is cut: an evaluation beside it gets what its many nodes leave, not what they would leave if it were whole.
+    #[test]
+    fn steps_do_with_the_largest_arena_and_the_nodes_of_all() {
+        let rows = 4096;
+        let ((training, states), (evaluation, _)) = (chain(rows, 24, true), chain(rows, 24, false));
+        let step = |graph| Step { graph, batch: Some(Batch { entries: rows, inputs: vec!["x".into()] }), slices: None };
+        for (recompute, spill) in [(true, false), (false, true), (true, true)] {
+            let options = Options { recompute, spill, split: true, node_bytes: 2048, ..Options::default() };
+            let chooser = |steps: &[Step<'_>]| Chooser::new(steps, &states, &options).unwrap();
+            let both = chooser(&[step(&training), step(&evaluation)]);
+            let told = both.refusal(0).unwrap().smallest;
+            let together = [0, both.movable.len()].map(|n| {
+                let layout = both.layout(n);
+                let alone = [&training, &evaluation].map(|graph| {
+                    let alone = chooser(&[step(graph)]);
+                    alone.step(0, &alone.plain).smallest(&layout, u64::MAX).unwrap().unwrap().size
+                });
+                let nodes: u64 = alone.iter().map(|size| size.nodes).sum();
+                layout.bytes() + alone[0].arena.max(alone[1].arena) + options.node_bytes * nodes
+            });
+            println!("recompute {recompute}, spill {spill}: {told} told, {together:?} do");
+            assert!(together.iter().all(|bytes| told <= *bytes), "{told} is told where {together:?} do");
+            let choice = both.within(told, f64::INFINITY).unwrap().expect("the smallest room does");
+            assert!(choice.bytes(options.node_bytes) <= told);
+        }
+    }
 }

@@ -322,7 +322,7 @@ impl Planning<'_> {
 
     /// A plan that is found soon, where the limit has ample room: not much above the floor it takes longer to find none than to find out
     /// what the least is.
-    pub fn soon_within(&self, layout: &StateLayout, limit: u64) -> Result<Option<Plan>, PlanError> {
+    fn soon_within(&self, layout: &StateLayout, limit: u64) -> Result<Option<Plan>, PlanError> {
         for (floor, variant) in self.lowest(layout)? {
             if floor + floor / AMPLE <= limit
                 && let Outcome::Plan(plan) = self.plan_soon(variant, layout, limit, f64::INFINITY)?
@@ -363,7 +363,7 @@ impl Planning<'_> {
 
     /// The whole batch, and those variants in one stretch and in several that need least: only these decide what is possible, since planning them all
     /// would take longer than a refusal may.
-    pub fn lowest(&self, layout: &StateLayout) -> Result<Vec<(u64, usize)>, PlanError> {
+    fn lowest(&self, layout: &StateLayout) -> Result<Vec<(u64, usize)>, PlanError> {
         let mut floors = self.floors(layout)?;
         let base = |variant: usize| self.options.node_bytes * self.step.variants[variant].n_nodes as u64;
         floors.sort_by_key(|(floor, i)| floor - base(*i) + self.step.overhead(*i, self.options));
