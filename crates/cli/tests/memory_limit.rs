@@ -60,6 +60,37 @@ fn what_is_refused_names_a_limit_that_is_kept() {
     assert_eq!(figures(&kept), figures(&free), "a limit changes no result");
 }
 
+/// A table whose parts for training and validation are drawn row by row, so that only running tells how many rows their last batches have.
+#[test]
+fn the_smallest_limit_of_a_table_is_true_and_tight() {
+    let folder = Folder::new("table");
+    let mut text = "age,height,income\n".to_owned();
+    for row in 0..1500u32 {
+        let (age, height) = (18 + row * 7 % 70, 150 + row * 13 % 50);
+        text += &format!("{age},{height},{}\n", age * 300 + height * 10);
+    }
+    folder.write("people.csv", &text);
+    ok(plimsoll().current_dir(&folder.0).args(["init", "people.csv"]).output().unwrap());
+    let path = folder.path("people.toml").to_str().unwrap().to_owned();
+    for set in ["training.early_stopping.restore_best=false", "training.early_stopping.restore_best=true"] {
+        let with = |limit: u64| {
+            train(&path, &["--json", "--epochs", "2", "--set", set, "--memory-limit", &format!("{limit}KiB")])
+        };
+        let told = smallest(&with(2048));
+        let less = with(told - 64);
+        assert_eq!(less.status.code(), Some(3), "{}", stderr(&less));
+        assert!(!stdout(&less).contains("\"event\""), "nothing has run: {}", stdout(&less));
+        let kept = ok(with(told));
+        assert!(peak_kib(&kept) <= told && stdout(&kept).contains("\"event\":\"epoch\""), "{}", stdout(&kept));
+        // What `plan` says is true for training.
+        let plan = plimsoll().args(["plan", &path, "--json", "--set", set, "--memory-limit", "1GiB"]).output().unwrap();
+        let plan: serde_json::Value = serde_json::from_str(&stdout(&ok(plan))).unwrap();
+        let planned = plan["smallest_limit"].as_u64().unwrap().div_ceil(1024);
+        assert!(planned.abs_diff(told) <= 32, "planned {planned}, told {told}");
+        ok(with(planned));
+    }
+}
+
 #[test]
 fn the_plan_says_what_training_takes() {
     let folder = Folder::new("plan");

@@ -95,6 +95,17 @@ impl Arena {
         self.reservation.bytes().to_usize()
     }
 
+    /// Gives all pages back to the system, but not to the budget; what they held is gone. They come back with [`Arena::occupy`].
+    pub(crate) fn vacate(&mut self) {
+        // SAFETY: pages of this mapping, which nobody needs any more.
+        let _ = self.bytes > 0 && unsafe { libc::madvise(self.ptr.cast(), self.bytes, libc::MADV_DONTNEED) } == 0;
+    }
+
+    /// Touches every page again.
+    pub(crate) fn occupy(&mut self) {
+        self.touch(0..self.bytes);
+    }
+
     /// Gives whole pages back to the system and to the budget; what they held is gone.
     pub(crate) fn release(&mut self, pages: Range<usize>) {
         if pages.is_empty() {

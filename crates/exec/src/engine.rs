@@ -222,6 +222,17 @@ impl Engine {
         Ok(())
     }
 
+    /// Gives the memory of the arena to others for a while: its room stays reserved, so that it is there again when it is wanted. No plan runs before
+    /// [`Engine::occupy_arena`].
+    pub fn vacate_arena(&mut self) {
+        self.scratch.vacate();
+    }
+
+    /// Takes the memory of the arena again.
+    pub fn occupy_arena(&mut self) {
+        self.scratch.occupy();
+    }
+
     /// The arena of the largest plan.
     fn largest(&self) -> u64 {
         self.programs.iter().flatten().map(|p| p.plan.arena_bytes).max().unwrap_or(0)

@@ -39,5 +39,5 @@ pub use autodiff::{gradients, gradients_from};
 pub use error::{GraphError, RunError};
 pub use graph::{Graph, Node, NodeId, Output, Source, Value, ValueInfo};
 pub use interpret::interpret;
-pub use op::{Backward, Cost, Io, OpDef, Operand, Part, Sliced, Types};
+pub use op::{Backward, Cost, Exact, Io, OpDef, Operand, Part, Sliced, Types};
 pub use split::{Split, propagate};

@@ -16,8 +16,8 @@ mod step;
 use crate::evict::Effort;
 use crate::place;
 use crate::predict::predict;
-use crate::split::Batch;
-use crate::{CostModel, Explanation, Options, Plan, PlanError, StateLayout, check, explain, limit};
+use crate::split::{Batch, Cut};
+use crate::{CostModel, Explanation, Options, Plan, PlanError, Reserve, StateLayout, check, explain, limit};
 use plimsoll_graph::Graph;
 use plimsoll_tensor::TensorType;
 use std::cell::OnceCell;
@@ -44,6 +44,8 @@ pub struct Step<'a> {
     pub batch: Option<Batch>,
     /// Slices that the user asked for, exact or not; the planner then cuts no further.
     pub slices: Option<usize>,
+    /// The only way in which the planner may cut it, if it is not to look for one itself.
+    pub cut: Option<Cut>,
 }
 
 /// A state that the steps share.
@@ -66,11 +68,15 @@ pub struct Choice {
     pub layout: StateLayout,
     /// A plan for every step.
     pub plans: Vec<Plan>,
+    /// What the room of their arena is for besides.
+    pub reserve: Reserve,
 }
 
 /// The steps of a model, looked at from all sides: made once, asked for one room after another.
 pub struct Chooser<'a> {
-    steps: Rc<Vec<Prepared>>,
+    steps: Rc<Vec<Rc<Prepared>>>,
+    /// By step: an earlier one that is the same, and so has the same plan.
+    twins: Rc<Vec<Option<usize>>>,
     /// By step: what its variants take without a limit, by the costs.
     seconds: Vec<Vec<f64>>,
     /// By step: what is known of the least that its variants take within limits, by the costs.
@@ -86,22 +92,41 @@ pub struct Chooser<'a> {
 
 impl<'a> Chooser<'a> {
     /// Looks at the steps of a model. With `options.split` a step with a batch may be cut into slices, with
-    /// `options.recompute` values may be computed again, with `options.spill` values and states may be moved to a file.
+    /// `options.recompute` values may be computed again, with `options.spill` values and states may be moved to a file. A step on the same
+    /// graph as an earlier one, in the same batch, gets a copy of its plan.
     ///
     /// # Errors
     /// When a graph breaks its own rules.
     pub fn new(steps: &[Step<'_>], states: &'a [State], options: &Options) -> Result<Chooser<'a>, PlanError> {
-        let steps = steps.iter().map(|s| Prepared::new(s, options)).collect::<Result<Vec<_>, PlanError>>()?;
-        Ok(Chooser::of(Rc::new(steps), states, options))
+        let is_same = |a: &Step<'_>, b: &Step<'_>| {
+            std::ptr::eq(a.graph, b.graph) && (&a.batch, a.slices, a.cut) == (&b.batch, b.slices, b.cut)
+        };
+        let (mut all, mut twins): (Vec<Rc<Prepared>>, Vec<Option<usize>>) = Default::default();
+        for (i, step) in steps.iter().enumerate() {
+            let twin = steps[..i].iter().position(|other| is_same(step, other));
+            all.push(twin.map_or_else(|| Prepared::new(step, options).map(Rc::new), |twin| Ok(all[twin].clone()))?);
+            twins.push(twin);
+        }
+        Ok(Chooser::of(Rc::new(all), Rc::new(twins), states, options))
     }
 
     /// The same steps with other costs, or with other ways to keep a limit but for cutting them.
     pub fn with(&self, options: &Options) -> Chooser<'a> {
         debug_assert_eq!(self.options.split, options.split);
-        Chooser::of(self.steps.clone(), self.states, options)
+        Chooser::of(self.steps.clone(), self.twins.clone(), self.states, options)
     }
 
-    fn of(steps: Rc<Vec<Prepared>>, states: &'a [State], options: &Options) -> Chooser<'a> {
+    /// The same with other costs.
+    pub fn at(&self, costs: &CostModel) -> Chooser<'a> {
+        self.with(&Options { costs: costs.clone(), ..self.options.clone() })
+    }
+
+    fn of(
+        steps: Rc<Vec<Rc<Prepared>>>,
+        twins: Rc<Vec<Option<usize>>>,
+        states: &'a [State],
+        options: &Options,
+    ) -> Chooser<'a> {
         let mut movable: Vec<usize> = Vec::new();
         if options.spill {
             movable.extend((0..states.len()).filter(|&i| states[i].rank.is_some() && !states[i].filed));
@@ -112,6 +137,7 @@ impl<'a> Chooser<'a> {
         let plain = Options { costs: CostModel::default(), ..hasty(options) };
         Chooser {
             steps,
+            twins,
             seconds,
             bounds,
             states,
@@ -124,7 +150,7 @@ impl<'a> Chooser<'a> {
 
     /// The nodes of the largest graph that is looked at: what the search takes grows with it.
     pub fn most_nodes(&self) -> usize {
-        self.steps.iter().map(Prepared::most_nodes).max().unwrap_or(0)
+        self.steps.iter().map(|step| step.most_nodes()).max().unwrap_or(0)
     }
 
     /// The steps when nothing is cut, computed again or moved; checked.
@@ -139,8 +165,22 @@ impl<'a> Chooser<'a> {
 
     fn whole(&self) -> Result<Choice, PlanError> {
         let layout = self.layout(0);
-        let plan = |step: usize| self.step(step, &self.options).whole(&layout);
-        Ok(Choice { plans: (0..self.steps.len()).map(plan).collect::<Result<_, _>>()?, layout })
+        let plans = self.each(|i| self.step(i, &self.options).whole(&layout))?;
+        Ok(self.choice(layout, plans))
+    }
+
+    /// Something for every step; those that are the same get the same.
+    fn each<T: Clone>(&self, mut of: impl FnMut(usize) -> Result<T, PlanError>) -> Result<Vec<T>, PlanError> {
+        let mut all: Vec<T> = Vec::with_capacity(self.steps.len());
+        for (i, twin) in self.twins.iter().enumerate() {
+            let one = twin.map_or_else(|| of(i), |twin| Ok(all[twin].clone()))?;
+            all.push(one);
+        }
+        Ok(all)
+    }
+
+    fn choice(&self, layout: StateLayout, plans: Vec<Plan>) -> Choice {
+        Choice { layout, plans, reserve: self.options.reserve }
     }
 
     /// What the steps take then, with all nodes.
@@ -164,6 +204,31 @@ impl<'a> Chooser<'a> {
         Ok(best)
     }
 
+    /// The cheapest plan that is found soon for the first step, with all states where they are now, in an arena of so many bytes that is there already and with so many
+    /// nodes at most; checked.
+    ///
+    /// # Errors
+    /// When a graph breaks its own rules, or a plan is unsafe, which would be a bug.
+    pub fn in_arena(&self, arena: u64, nodes: u64) -> Result<Option<Plan>, PlanError> {
+        let layout = self.layout(0);
+        // Where hardly anything fits, it was found by costs that nobody measured, or after a longer search.
+        let harder = |options: &Options| Options {
+            search: Effort { states: Effort::QUICK.states, ..Effort::NORMAL },
+            effort: place::Effort::NORMAL,
+            ..options.clone()
+        };
+        let mut plan = None;
+        for options in [self.options.clone(), self.plain.clone(), harder(&self.options), harder(&self.plain)] {
+            plan = self.step(0, &options).in_arena(&layout, arena, nodes)?;
+            if plan.is_some() {
+                break;
+            }
+        }
+        plan.iter_mut().for_each(limit::tighten);
+        plan.iter().try_for_each(|plan| check(&plan.graph, plan))?;
+        Ok(plan)
+    }
+
     /// Bytes of states and arena that no choice can do without.
     ///
     /// # Errors
@@ -175,7 +240,7 @@ impl<'a> Chooser<'a> {
             let floors = self.step(step, &self.options).floors(&layout)?;
             most = most.max(floors.first().map_or(0, |(floor, _)| *floor));
         }
-        Ok(layout.bytes() + most)
+        Ok(layout.bytes() + self.options.reserve.of(most))
     }
 
     /// Whether a room is not much larger than what no choice can do without: what keeps within it takes long, and long to find.
@@ -220,16 +285,15 @@ impl<'a> Chooser<'a> {
     fn feasible(&self, n: usize, room: u64) -> Result<Option<Choice>, PlanError> {
         let Some(found) = self.found(n, room)? else { return Ok(None) };
         let layout = self.layout(n);
-        let mut plans = Vec::with_capacity(found.len());
-        for (i, found) in found.into_iter().enumerate() {
-            let mut plan = self.step(i, &self.plain).plan_of(found, &layout)?;
+        let plans = self.each(|i| {
+            let mut plan = self.step(i, &self.plain).plan_of(found[i].clone(), &layout)?;
             // It was found by costs that nobody measured.
             let time = predict(&plan.graph, plan.instructions.iter().map(|i| i.node), &self.options.costs);
             (plan.recomputed.seconds, plan.recomputed.score) = (time.seconds, time.score);
             plan.recomputed.extra_seconds = time.seconds - self.seconds[i][0];
-            plans.push(plan);
-        }
-        Ok(Some(Choice { plans, layout }))
+            Ok(plan)
+        })?;
+        Ok(Some(self.choice(layout, plans)))
     }
 
     /// That there is one: what was found for every step.
@@ -252,7 +316,7 @@ impl<'a> Chooser<'a> {
             let below = (space - nodes).saturating_add(1);
             let Some(need) = self.step(i, &self.plain).smallest(layout, below)? else { return Ok(None) };
             (arena, nodes) = (need.size.arena.max(arena), nodes + self.options.node_bytes * need.size.nodes);
-            if arena + nodes > space {
+            if self.options.reserve.of(arena) + nodes > space {
                 return Ok(None);
             }
             needs.push(need);
@@ -262,7 +326,7 @@ impl<'a> Chooser<'a> {
 
     /// What `plan` gives for every step and a limit for its arena and nodes, so that all keep within the space: they share the arena, but the nodes of all
     /// are there at once. A step is planned beside the nodes of the others, which are known once these are planned.
-    fn each_within<T>(
+    fn each_within<T: Clone>(
         &self,
         space: u64,
         size: impl Fn(&T) -> Size,
@@ -270,16 +334,19 @@ impl<'a> Chooser<'a> {
     ) -> Result<Option<Vec<T>>, PlanError> {
         let mut nodes: Vec<u64> = self.steps.iter().map(|s| s.overhead(0, &self.options)).collect();
         for _ in 0..ROUNDS {
-            let (mut all, mut arena) = (Vec::with_capacity(self.steps.len()), 0);
+            let (mut all, mut arena) = (Vec::<T>::with_capacity(self.steps.len()), 0);
             for i in 0..self.steps.len() {
                 let others = nodes.iter().sum::<u64>() - nodes[i];
-                let Some(limit) = space.checked_sub(others) else { return Ok(None) };
-                let Some(found) = plan(i, limit)? else { return Ok(None) };
+                let Some(limit) = space.checked_sub(others).map(|space| self.options.reserve.within(space)) else {
+                    return Ok(None);
+                };
+                let found = self.twins[i].map_or_else(|| plan(i, limit), |twin| Ok(Some(all[twin].clone())))?;
+                let Some(found) = found else { return Ok(None) };
                 let size = size(&found);
                 (nodes[i], arena) = (self.options.node_bytes * size.nodes, arena.max(size.arena));
                 all.push(found);
             }
-            if arena + nodes.iter().sum::<u64>() <= space {
+            if self.options.reserve.of(arena) + nodes.iter().sum::<u64>() <= space {
                 return Ok(Some(all));
             }
         }
@@ -296,7 +363,7 @@ impl<'a> Chooser<'a> {
             let below = least.as_ref().map_or(u64::MAX, |(bytes, ..)| bytes - 1);
             let Some(space) = below.checked_sub(layout.bytes()) else { continue };
             let Some(needs) = self.least_of_all(&layout, space)? else { continue };
-            let arena = needs.iter().map(|need| need.size.arena).max().unwrap_or(0);
+            let arena = self.options.reserve.of(needs.iter().map(|need| need.size.arena).max().unwrap_or(0));
             let nodes: u64 = needs.iter().map(|need| need.size.nodes).sum();
             let most = needs.into_iter().max_by_key(|need| need.size.bytes(self.options.node_bytes));
             let bytes = layout.bytes() + arena + self.options.node_bytes * nodes;
@@ -341,14 +408,18 @@ impl Choice {
     /// Bytes of states, the largest arena, and so many for every node of the plans, which are all there at once.
     pub fn bytes(&self, node_bytes: u64) -> u64 {
         let nodes: usize = self.plans.iter().map(|p| p.graph.nodes().len()).sum();
-        let arena = self.plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0);
-        self.layout.bytes() + arena + node_bytes * nodes as u64
+        self.layout.bytes() + self.arena_bytes() + node_bytes * nodes as u64
+    }
+
+    /// Bytes that the arena counts for: those of the largest plan's, or more where its room serves others, too.
+    pub fn arena_bytes(&self) -> u64 {
+        self.reserve.of(self.plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0))
     }
 
     /// The same with arenas that are no larger than what is alive in them.
     fn alive_bytes(&self, node_bytes: u64) -> u64 {
-        let largest = |of: fn(&Plan) -> u64| self.plans.iter().map(of).max().unwrap_or(0);
-        self.bytes(node_bytes) - largest(|p| p.arena_bytes) + largest(|p| p.live_bytes)
+        let alive = self.reserve.of(self.plans.iter().map(|p| p.live_bytes).max().unwrap_or(0));
+        self.bytes(node_bytes) - self.arena_bytes() + alive
     }
 
     /// Proves every plan safe: none runs before.
@@ -381,6 +452,7 @@ fn hasty(options: &Options) -> Options {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::split::SplitInfo;
     use plimsoll_graph::{Value, gradients};
     use plimsoll_tensor::DType;
 
@@ -415,7 +487,12 @@ mod tests {
     fn steps_do_with_the_largest_arena_and_the_nodes_of_all() {
         let rows = 4096;
         let ((training, states), (evaluation, _)) = (chain(rows, 24, true), chain(rows, 24, false));
-        let step = |graph| Step { graph, batch: Some(Batch { entries: rows, inputs: vec!["x".into()] }), slices: None };
+        let step = |graph| Step {
+            graph,
+            batch: Some(Batch { entries: rows, inputs: vec!["x".into()] }),
+            slices: None,
+            cut: None,
+        };
         for (recompute, spill) in [(true, false), (false, true), (true, true)] {
             let options = Options { recompute, spill, split: true, node_bytes: 2048, ..Options::default() };
             let chooser = |steps: &[Step<'_>]| Chooser::new(steps, &states, &options).unwrap();
@@ -435,5 +512,43 @@ mod tests {
             let choice = both.within(told, f64::INFINITY).unwrap().expect("the smallest room does");
             assert!(choice.bytes(options.node_bytes) <= told);
         }
+    }
+
+    /// Whatever the size of a batch turns out to be: where whole batches have room, in the same slices, so have smaller ones.
+    #[test]
+    fn batches_of_fewer_rows_fit_where_whole_ones_do() {
+        let rows = 700;
+        let (whole, states) = chain(rows, 8, true);
+        let batch = |entries| Some(Batch { entries, inputs: vec!["x".into()] });
+        let mut n_cut = 0;
+        for [split, recompute, spill] in [[true, false, false], [false, true, false], [false, false, true], [true; 3]] {
+            let options = Options { recompute, spill, split, node_bytes: 256, ..Options::default() };
+            let step = Step { graph: &whole, batch: batch(rows), slices: None, cut: None };
+            let chooser = Chooser::new(&[step], &states, &options).unwrap();
+            let told = chooser.refusal(0).unwrap().smallest;
+            let choice = chooser.within(told, f64::INFINITY).unwrap().expect("the smallest room does");
+            let plan = &choice.plans[0];
+            let cut = plan.split.as_ref().map(SplitInfo::cut);
+            n_cut += cut.is_some() as usize;
+            let filed = |state: &State| State {
+                rank: None,
+                filed: choice.layout.in_file(&state.name).is_some(),
+                ..state.clone()
+            };
+            let states: Vec<State> = states.iter().map(filed).collect();
+            let nodes = plan.graph.nodes().len() + 8 + whole.nodes().len() / 4;
+            for fewer in [1, 2, 3, 63, 64, 65, 127, 129, 255, 256, 257, 383, 449, 511, 513, 577, 639, 641, 698, 699] {
+                let graph = chain(fewer, 8, true).0;
+                let cut = cut.map(|cut| cut.for_fewer(fewer, rows));
+                let step = Step { graph: &graph, batch: batch(fewer), slices: None, cut };
+                let options = Options { split: cut.is_some(), ..options.clone() };
+                let chooser = Chooser::new(&[step], &states, &options).unwrap();
+                let room = Reserve { least: 0, spare: true }.of(plan.arena_bytes);
+                let found = chooser.in_arena(room, nodes as u64).unwrap();
+                let found = found.unwrap_or_else(|| panic!("{fewer} of {rows} rows, {split} {recompute} {spill}"));
+                assert!(found.arena_bytes <= room && found.graph.nodes().len() <= nodes);
+            }
+        }
+        assert!(n_cut > 0, "no whole batch was cut");
     }
 }

@@ -68,6 +68,30 @@ pub struct Options {
     pub split: bool,
     /// Memory outside the arena that every node of a plan takes: a step that is cut into many slices has many.
     pub node_bytes: u64,
+    /// What the room of the arena of a [`Choice`] is for besides its plans.
+    pub reserve: Reserve,
+}
+
+/// What the room of an arena is for besides the plans that are made first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reserve {
+    /// Somebody needs so many bytes while no step runs.
+    pub least: u64,
+    /// Other plans may come that are packed a little less well.
+    pub spare: bool,
+}
+
+impl Reserve {
+    /// Bytes that an arena counts for.
+    pub fn of(self, arena: u64) -> u64 {
+        let spare = if self.spare { arena / 64 + (16 << 10) } else { 0 };
+        (arena + spare).max(self.least)
+    }
+
+    /// An arena with nodes beside it that leaves so much to spare in so many bytes.
+    pub(crate) fn within(self, space: u64) -> u64 {
+        if self.spare { space.saturating_sub(space / 65 + (16 << 10)) } else { space }
+    }
 }
 
 impl Default for Options {
@@ -82,6 +106,7 @@ impl Default for Options {
             search: evict::Effort::default(),
             split: true,
             node_bytes: 0,
+            reserve: Reserve::default(),
         }
     }
 }

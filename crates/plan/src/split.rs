@@ -12,8 +12,8 @@
 
 use plimsoll_graph::op::adding::Adding;
 use plimsoll_graph::op::pieces::{Blank, Paste, Piece};
-use plimsoll_graph::op::shape::Slice;
-use plimsoll_graph::{Graph, GraphError, Node, NodeId, OpDef, Part, Sliced, Source, Split, Types, Value};
+use plimsoll_graph::op::shape::{Concat, Slice};
+use plimsoll_graph::{Exact, Graph, GraphError, Node, NodeId, OpDef, Part, Sliced, Source, Split, Types, Value};
 use plimsoll_tensor::TensorType;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,6 +36,20 @@ pub struct Cut {
     pub exact: bool,
     /// Stretches of nodes that run on all slices one after another, with about as many bytes of sums in each.
     pub stretches: usize,
+    /// Nodes whose operands have no more bytes run on the whole batch where possible: cutting them gains nothing.
+    pub small: usize,
+}
+
+impl Cut {
+    /// Slices of so many entries that leave every bit as it is.
+    pub fn exact(entries: usize) -> Cut {
+        Cut { entries, exact: true, stretches: 1, small: SMALL }
+    }
+
+    /// The same for a batch of fewer entries than the `of` it was chosen for: what was not small then is not small now.
+    pub fn for_fewer(self, entries: usize, of: usize) -> Cut {
+        Cut { small: self.small * entries / of, ..self }
+    }
 }
 
 /// How a step was cut into slices.
@@ -59,6 +73,13 @@ pub struct SplitInfo {
     pub barrier: Option<String>,
 }
 
+impl SplitInfo {
+    /// The cut.
+    pub fn cut(&self) -> Cut {
+        Cut { exact: self.exact, stretches: self.stretches, ..Cut::exact(self.entries) }
+    }
+}
+
 /// A step cut into slices.
 #[derive(Clone, Debug)]
 pub struct SplitGraph {
@@ -77,7 +98,7 @@ pub struct Barrier {
     pub bytes: u64,
 }
 
-/// Values of at most this many bytes are computed whole where possible: cutting them gains nothing.
+/// What is small.
 const SMALL: usize = 64 << 10;
 
 /// How each node runs.
@@ -127,8 +148,8 @@ impl<'a> Splitter<'a> {
         splitter
     }
 
-    /// Of every node that could run on slices: the bytes of its operands, and the multiples of entries it needs for that.
-    fn needs(&self) -> Vec<(u64, usize)> {
+    /// Of every node that could run on slices: the bytes of its operands, and which slices it needs for that.
+    fn needs(&self) -> Vec<(u64, Exact)> {
         let related = self.graph.nodes().filter_map(|(_, node)| {
             let (in_types, out_types) = (self.types(&node.inputs), self.types(&node.outputs));
             let types = Types { inputs: &in_types, outputs: &out_types };
@@ -137,6 +158,18 @@ impl<'a> Splitter<'a> {
             Some((types.bytes(), node.op.exact_part(&inputs, &types, self.batch.entries)))
         });
         related.collect()
+    }
+
+    /// Multiples of entries that suit the nodes that hold most of the memory, as far as they suit each other.
+    fn unit(&self) -> usize {
+        let needs = self.needs();
+        let largest = needs.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
+        let mut unit = 1;
+        for (_, exact) in needs.iter().filter(|(bytes, exact)| *bytes >= largest / 20 && *exact != Exact::NONE) {
+            let joint = lcm(unit, exact.multiple);
+            unit = if joint <= self.batch.entries / 2 { joint } else { unit };
+        }
+        unit
     }
 
     /// How many nodes relate to the batch.
@@ -178,7 +211,7 @@ impl<'a> Splitter<'a> {
         let pieces = node.inputs.iter().any(|v| self.in_pieces[v.0 as usize]);
         let Some((inputs, outputs)) = present(node, &given, &types) else { return Way::Whole };
         // What can be had whole at little cost, or for nothing, is whole; it still relates to the batch.
-        let small = types.bytes() as usize <= SMALL || node.op.is_view();
+        let small = types.bytes() as usize <= self.cut.small || node.op.is_view();
         let whole = small && !pieces || !self.is_cut_well(node, &inputs, &outputs, &types);
         for (&value, &split) in node.outputs.iter().zip(&outputs) {
             // A sum over the batch is whole once all slices are added.
@@ -192,7 +225,16 @@ impl<'a> Splitter<'a> {
     fn is_cut_well(&self, node: &Node, inputs: &[Split], outputs: &[Split], types: &Types<'_>) -> bool {
         let entries = self.batch.entries;
         let exact = node.op.exact_part(inputs, types, entries);
-        let bits = exact != 0 && (!self.cut.exact || self.cut.entries.is_multiple_of(exact));
+        // An entry of several is computed as all of them are, so that one which may not be alone can stand there twice.
+        let last = self.part(self.n_slices() - 1);
+        let may_be_doubled = || {
+            outputs.iter().all(|split| matches!(split, Split::Axis(_)))
+                && self.on_part(node, last, inputs, outputs, types).is_none()
+        };
+        let times = exact.least.div_ceil(last.end - last.start);
+        let is_exact =
+            || self.cut.entries.is_multiple_of(exact.multiple) && (times == 1 || times == 2 && may_be_doubled());
+        let bits = exact != Exact::NONE && (!self.cut.exact || is_exact());
         let sums = !outputs.contains(&Split::Partial) || node.op.adds();
         let even = |ty: &TensorType, s: &Split| match s {
             Split::Axis(axis) => ty.shape[*axis] != 0 && ty.shape[*axis].is_multiple_of(entries),
@@ -235,19 +277,33 @@ impl<'a> Splitter<'a> {
     /// # Errors
     /// When the graph breaks its own rules.
     pub fn build(&self) -> Result<SplitGraph, GraphError> {
-        let (slices, stages) = (self.n_slices(), self.stages());
+        self.build_on(&(0..self.n_slices()).collect::<Vec<_>>())
+    }
+
+    /// The step on three of its slices, the last one among them: it has all kinds of nodes that the step has on all slices, and no more of them than on few. It is to be
+    /// looked at, not to be run.
+    ///
+    /// # Errors
+    /// As [`Splitter::build`].
+    pub fn sample(&self) -> Result<SplitGraph, GraphError> {
+        let n = self.n_slices();
+        self.build_on(&(0..n).filter(|&slice| slice < 2 || slice + 1 == n).collect::<Vec<_>>())
+    }
+
+    fn build_on(&self, slices: &[usize]) -> Result<SplitGraph, GraphError> {
+        let stages = self.stages();
         let n_stages = stages.iter().max().map_or(0, |s| s + 1);
         let mut by_stage: Vec<(Vec<NodeId>, Vec<NodeId>)> = vec![(Vec::new(), Vec::new()); n_stages];
         for (id, _) in self.graph.nodes() {
             let (whole, cut) = &mut by_stage[stages[id.0 as usize]];
             if let Way::Whole = self.ways[id.0 as usize] { whole.push(id) } else { cut.push(id) }
         }
-        let mut builder = Builder::new(self);
+        let mut builder = Builder::new(self, slices.len());
         for (whole, cut) in &by_stage {
             for &id in whole {
                 builder.whole_node(id)?;
             }
-            for slice in 0..slices {
+            for &slice in slices {
                 for &id in cut {
                     builder.cut_node(id, slice)?;
                 }
@@ -259,7 +315,7 @@ impl<'a> Splitter<'a> {
         }
         let barrier = self.barriers().into_iter().find(|b| b.bytes > SMALL as u64);
         let info = SplitInfo {
-            slices,
+            slices: self.n_slices(),
             entries: self.cut.entries,
             stretches: self.cut.stretches,
             rounds: by_stage.iter().filter(|(_, cut)| !cut.is_empty()).count(),
@@ -309,16 +365,8 @@ impl<'a> Splitter<'a> {
 /// slices, for about 2, 3, 4, 6, 8, .. slices.
 pub fn candidates(graph: &Graph, batch: &Batch) -> Vec<usize> {
     // Everything that relates to the batch, however it would have to be cut.
-    let splitter = Splitter::new(graph, batch, Cut { entries: batch.entries, exact: true, stretches: 1 });
-    let needs = splitter.needs();
-    let largest = needs.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
-    let mut unit = 1;
-    for &(bytes, exact) in &needs {
-        let joint = lcm(unit, exact);
-        if bytes >= largest / 20 && exact > 0 && joint <= batch.entries / 2 {
-            unit = joint;
-        }
-    }
+    let splitter = Splitter::new(graph, batch, Cut::exact(batch.entries));
+    let unit = splitter.unit();
     let units = batch.entries.div_ceil(unit);
     let counts = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
     let mut sizes: Vec<usize> = Vec::new();
@@ -383,6 +431,8 @@ fn present(node: &Node, given: &[Split], types: &Types<'_>) -> Option<(Vec<Split
 /// The new graph while it is written.
 struct Builder<'a> {
     splitter: &'a Splitter<'a>,
+    /// How many slices there are.
+    slices: usize,
     new: Graph,
     /// By old value: its whole new value, once there is one. For sums that are not complete yet, the sum so far.
     whole: Vec<Option<Value>>,
@@ -395,7 +445,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(splitter: &'a Splitter<'a>) -> Builder<'a> {
+    fn new(splitter: &'a Splitter<'a>, slices: usize) -> Builder<'a> {
         let graph = splitter.graph;
         let mut new = Graph::new();
         let mut whole = vec![None; graph.values().len()];
@@ -413,7 +463,7 @@ impl<'a> Builder<'a> {
             }
         }
         graph.outputs().iter().for_each(|o| wanted_whole[o.value.0 as usize] = true);
-        Builder { splitter, new, whole, pieces: HashMap::new(), joined: HashMap::new(), wanted_whole }
+        Builder { splitter, slices, new, whole, pieces: HashMap::new(), joined: HashMap::new(), wanted_whole }
     }
 
     fn whole_node(&mut self, id: NodeId) -> Result<(), GraphError> {
@@ -433,7 +483,7 @@ impl<'a> Builder<'a> {
             return Ok(whole);
         }
         let (joined, n) = self.joined[&value];
-        assert_eq!(n, self.splitter.n_slices(), "all pieces are pasted before somebody wants the whole");
+        assert_eq!(n, self.slices, "all pieces are pasted before somebody wants the whole");
         Ok(joined)
     }
 
@@ -454,6 +504,10 @@ impl<'a> Builder<'a> {
         }
         let (in_types, out_types) = (splitter.types(&node.inputs), splitter.types(&node.outputs));
         let types = Types { inputs: &in_types, outputs: &out_types };
+        let least = node.op.exact_part(in_splits, &types, splitter.batch.entries).least;
+        if splitter.cut.exact && part.end - part.start < least {
+            return self.doubled_node(node, &inputs, (in_splits, out_splits), slice);
+        }
         let mut op = splitter.on_part(node, part, in_splits, out_splits, &types).unwrap_or_else(|| node.op.clone());
         let sums: Vec<usize> = (0..out_splits.len()).filter(|&o| out_splits[o] == Split::Partial).collect();
         if slice > 0 && !sums.is_empty() {
@@ -465,14 +519,44 @@ impl<'a> Builder<'a> {
         let outputs = self.new.push_shared(op, &inputs)?;
         for ((&from, to), &split) in node.outputs.iter().zip(outputs).zip(out_splits) {
             match split {
-                Split::Axis(axis) => {
-                    self.pieces.insert((from, axis, slice), to);
-                    if self.wanted_whole[from.0 as usize] {
-                        self.paste(from, to, axis, part)?;
-                    }
-                }
+                Split::Axis(axis) => self.keep_piece(from, to, axis, slice)?,
                 _ => self.whole[from.0 as usize] = Some(to),
             }
+        }
+        Ok(())
+    }
+
+    fn keep_piece(&mut self, value: Value, piece: Value, axis: usize, slice: usize) -> Result<(), GraphError> {
+        self.pieces.insert((value, axis, slice), piece);
+        match self.wanted_whole[value.0 as usize] {
+            true => self.paste(value, piece, axis, self.splitter.part(slice)),
+            false => Ok(()),
+        }
+    }
+
+    /// A node on a slice that is too small to be alone: what is cut stands there twice, and half of what comes out is taken.
+    fn doubled_node(
+        &mut self,
+        node: &Node,
+        inputs: &[Value],
+        (in_splits, out_splits): (&[Split], &[Split]),
+        slice: usize,
+    ) -> Result<(), GraphError> {
+        let mut twice = Vec::with_capacity(inputs.len());
+        for (&input, split) in inputs.iter().zip(in_splits) {
+            twice.push(match *split {
+                Split::Axis(axis) => self.new.push1(Concat { axis }, &[input, input])?,
+                _ => input,
+            });
+        }
+        let outputs = self.new.push_shared(node.op.clone(), &twice)?;
+        for ((&from, to), &split) in node.outputs.iter().zip(outputs).zip(out_splits) {
+            let Split::Axis(axis) = split else { unreachable!("only what is cut alike is doubled") };
+            let mut sizes = self.new.ty(to).dims().to_vec();
+            sizes[axis] /= 2;
+            let (starts, steps) = (vec![0; sizes.len()], vec![1; sizes.len()]);
+            let half = self.new.push1(Slice { starts, sizes, steps }, &[to])?;
+            self.keep_piece(from, half, axis, slice)?;
         }
         Ok(())
     }

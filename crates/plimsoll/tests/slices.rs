@@ -147,6 +147,7 @@ fn smallest(case: &Case, techniques: Techniques) -> plimsoll::Bytes {
 #[test]
 fn slices_leave_the_numbers_as_they_are() {
     slices_that_the_planner_chooses_change_no_bit();
+    a_last_slice_of_one_row_changes_no_bit();
     stretches_of_a_step_change_no_bit_and_make_less_do();
     slices_that_a_user_asks_for_give_the_same_numbers();
 }
@@ -166,6 +167,30 @@ fn slices_that_the_planner_chooses_change_no_bit() {
             assert!(whole == cut, "{}: {name} differs in {slices} slices", case.name);
         }
     }
+}
+
+/// Products of one row are computed in another way than those of several.
+fn a_last_slice_of_one_row_changes_no_bit() {
+    let rows = 2049;
+    let layers =
+        (0..4).fold(Model::sequential([48]), |model, _| model.layer(Dense::new(512).activation(Activation::Tanh)));
+    let case = Case {
+        name: "one row left",
+        model: layers.layer(Dense::new(3)),
+        loss: std::sync::Arc::new(MeanSquaredError),
+        data: Arrays::new(noise(&[rows, 48], 5), noise(&[rows, 3], 6)).unwrap(),
+        batch: rows,
+        is_cut: true,
+    };
+    let (weights, loss, _) = case.train(case.trainer()).unwrap();
+    let split_only = Techniques { recompute: false, spill: false, ..Techniques::ALL };
+    let least = smallest(&case, split_only) + plimsoll::Bytes::mib(1);
+    let mut trainer = case.trainer().techniques(split_only).memory_limit(least);
+    let history = trainer.fit(&case.data, Fit::epochs(2).batch_size(rows)).unwrap();
+    let split = trainer.planned()[0].split.clone().expect("it runs in slices");
+    assert_eq!(rows % split.entries, 1, "{split:?}");
+    assert_eq!(loss.to_bits(), history.last("loss").unwrap().to_bits());
+    assert!(weights == trainer.weights().unwrap(), "weights differ in {} slices", split.slices);
 }
 
 /// Where the gradients of all weights need more than whole activations, slices are of use only if they are not all there at once.

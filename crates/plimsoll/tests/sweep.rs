@@ -20,7 +20,7 @@ fn a_larger_limit_is_never_slower() {
         let trainer = Trainer::new(model.clone(), MeanSquaredError, Adam::new(1e-3)).unwrap();
         trainer.techniques(Techniques { spill: false, ..Techniques::ALL })
     };
-    let points = trainer().sweep(&data, None, 4096, 5).unwrap();
+    let points = trainer().sweep(&data, &Fit::epochs(1).batch_size(4096), 5).unwrap();
     for point in &points {
         println!("{}: {} ({:.1} ms)", point.limit, point.kept, 1e3 * point.kept.seconds);
     }

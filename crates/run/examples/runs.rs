@@ -48,7 +48,7 @@ fn run(
     epochs: usize,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let points = model()?.sweep(train, Some(test), batch, 12)?;
+    let points = model()?.sweep(train, &Fit::epochs(epochs).validation(test).batch_size(batch), 12)?;
     let mut trainer = model()?;
     if let (Some(part), [first, .., last]) = (part, &points[..]) {
         // The log and the sweep's own results are held too.

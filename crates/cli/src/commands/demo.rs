@@ -88,8 +88,7 @@ pub fn run(options: &Options, out: &Out) -> Outcome {
     let text = job(options);
     std::fs::write(&path, &text).map_err(|e| disk(&path, e))?;
     let outcome = Job::load(&path, &overrides).and_then(Session::open).and_then(|mut session| {
-        let forecast =
-            session.trainer.forecast(&session.training.clone(), None, None).map_err(|e| session.error(&e))?;
+        let forecast = session.forecast()?;
         out.talk(format!(
             "the data has {needed}; without a limit the model would take {}, the limit is {}, the plan {}",
             forecast.unlimited,

@@ -154,14 +154,10 @@ pub fn run(options: &Options, out: &Out) -> Outcome {
 
 /// Shows the plan of a job that is open.
 pub fn show(mut session: Session, options: &Options, out: &Out) -> Outcome {
-    let training = session.training.clone();
-    let validation = session.validation.clone();
-    let other = validation.as_ref().map(|v| v as &dyn plimsoll::data::Feed);
-    let forecast = session.trainer.forecast(&training, other, None).map_err(|e| session.error(&e))?;
+    let forecast = session.forecast()?;
     let points = match options.sweep {
         true => {
-            let n = options.points.max(2);
-            let mut points = session.trainer.sweep(&training, other, None, n).map_err(|e| session.error(&e))?;
+            let mut points = session.sweep(options.points.max(2))?;
             // The same steps under the same limits, but this process holds a forecast by now, which training will not.
             let grown = points.first().map_or(Bytes::ZERO, |p| p.limit.saturating_sub(forecast.smallest));
             points.iter_mut().for_each(|p| p.limit = p.limit.saturating_sub(grown));

@@ -4,13 +4,12 @@ use super::{JobOptions, duration};
 use crate::Outcome;
 use crate::diagnostic::Diagnostic;
 use crate::errors::Code;
-use crate::job::session::{Session, write_fitted};
-use crate::job::{Direction, JobTable};
+use crate::job::session::{Session, fit_options, write_fitted};
 use crate::out::Out;
 use crate::progress::{Progress, TrainLine, figures};
 use clap::Args;
-use plimsoll::callbacks::{Better, Callback, Checkpoint, EarlyStopping, Logs, ReduceOnPlateau, Training};
-use plimsoll::trainer::{Fit, History};
+use plimsoll::callbacks::{Callback, Checkpoint, Logs, Training};
+use plimsoll::trainer::History;
 use plimsoll::{Error, measure};
 use plimsoll_run::{EventKind, RunLog, Times};
 use std::cell::Cell;
@@ -155,14 +154,7 @@ fn fit(
     out: &Out,
 ) -> Result<History, Error> {
     let table = &session.job.table;
-    let mut fit = Fit::epochs(table.training.epochs);
-    if let Some(steps) = table.training.steps_per_epoch {
-        fit = fit.steps_per_epoch(steps);
-    }
-    if let Some(validation) = &session.validation {
-        fit = fit.validation(validation);
-    }
-    fit = callbacks(fit, table);
+    let mut fit = fit_options(table, session.validation.as_ref());
     let checkpoint = &table.training.checkpoint;
     let saver = match checkpoint.every_steps {
         Some(steps) => Checkpoint::every_steps(files.checkpoints(), steps),
@@ -177,27 +169,6 @@ fn fit(
     });
     fit = fit.callback(Progress::new(out, log_every));
     session.trainer.fit(&session.training, fit)
-}
-
-/// The callbacks that a job asks for.
-fn callbacks<'a>(mut fit: Fit<'a>, table: &JobTable) -> Fit<'a> {
-    if let Some(s) = &table.training.early_stopping {
-        let mut callback = EarlyStopping::new(&s.monitor).patience(s.patience).min_delta(s.min_delta);
-        if s.restore_best {
-            callback = callback.restore_best();
-        }
-        callback = match s.better {
-            Some(Direction::Smaller) => callback.better(Better::Smaller),
-            Some(Direction::Larger) => callback.better(Better::Larger),
-            None => callback,
-        };
-        fit = fit.callback(callback);
-    }
-    if let Some(s) = &table.training.reduce_on_plateau {
-        let callback = ReduceOnPlateau::new(&s.monitor).factor(s.factor).patience(s.patience).min_rate(s.min_rate);
-        fit = fit.callback(callback);
-    }
-    fit
 }
 
 /// Says what is about to run, once it is planned.

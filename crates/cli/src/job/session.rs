@@ -1,15 +1,17 @@
 //! A job with its data opened and its trainer made.
 
-use super::Job;
 use super::data::{DataKind, Fitted, Prepared, prepare};
 use super::model::Built;
+use super::{Direction, Job, JobTable};
 use crate::diagnostic::{Diagnostic, Origin};
 use crate::errors::{Code, Places, diagnose};
+use plimsoll::callbacks::{Better, EarlyStopping, ReduceOnPlateau};
 use plimsoll::limits::Host;
 use plimsoll::losses::Loss;
-use plimsoll::trainer::{Techniques, Trainer};
+use plimsoll::trainer::{Fit, Forecast, SweepPoint, Techniques, Trainer};
 use plimsoll::{Budget, Bytes, measure};
 use plimsoll_data::Dataset;
+use plimsoll_run::WRITER_BYTES;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,6 +59,25 @@ impl Session {
         diagnose(error, &self.places)
     }
 
+    /// What training would take. As it does, this holds the buffer of the run's log, so that what is told is true for it.
+    ///
+    /// # Errors
+    /// When the data does not suit the model, or the limit cannot be kept.
+    pub fn forecast(&mut self) -> Result<Forecast, Diagnostic> {
+        let _log = std::hint::black_box(vec![b' '; WRITER_BYTES]);
+        let options = fit_options(&self.job.table, self.validation.as_ref());
+        self.trainer.forecast(&self.training, &options).map_err(|e| diagnose(&e, &self.places))
+    }
+
+    /// What training would cost under `n` limits.
+    ///
+    /// # Errors
+    /// When the data does not suit the model.
+    pub fn sweep(&mut self, n: usize) -> Result<Vec<SweepPoint>, Diagnostic> {
+        let options = fit_options(&self.job.table, self.validation.as_ref());
+        self.trainer.sweep(&self.training, &options, n).map_err(|e| diagnose(&e, &self.places))
+    }
+
     /// The folder in which data is kept for the next epoch, made anew if data or settings changed since the last run.
     ///
     /// # Errors
@@ -74,6 +95,34 @@ impl Session {
         }
         std::fs::create_dir_all(all.join(own)).map_err(disk)
     }
+}
+
+/// How a job is trained, with the callbacks that it asks for.
+pub fn fit_options<'a>(table: &JobTable, validation: Option<&'a Dataset>) -> Fit<'a> {
+    let mut fit = Fit::epochs(table.training.epochs);
+    if let Some(steps) = table.training.steps_per_epoch {
+        fit = fit.steps_per_epoch(steps);
+    }
+    if let Some(validation) = validation {
+        fit = fit.validation(validation);
+    }
+    if let Some(s) = &table.training.early_stopping {
+        let mut callback = EarlyStopping::new(&s.monitor).patience(s.patience).min_delta(s.min_delta);
+        if s.restore_best {
+            callback = callback.restore_best();
+        }
+        callback = match s.better {
+            Some(Direction::Smaller) => callback.better(Better::Smaller),
+            Some(Direction::Larger) => callback.better(Better::Larger),
+            None => callback,
+        };
+        fit = fit.callback(callback);
+    }
+    if let Some(s) = &table.training.reduce_on_plateau {
+        let callback = ReduceOnPlateau::new(&s.monitor).factor(s.factor).patience(s.patience).min_rate(s.min_rate);
+        fit = fit.callback(callback);
+    }
+    fit
 }
 
 /// Memory for looking through the data, before there is a trainer to ask: what the limit leaves.

@@ -2,7 +2,7 @@
 //! workspace it uses against what it promises, its text form, its split rule, the bits on slices of the batch.
 
 use super::adding::Adding;
-use super::{Io, OpDef, Operand, Part, Reference, Sliced, Types};
+use super::{Exact, Io, OpDef, Operand, Part, Reference, Sliced, Types};
 use crate::{Graph, Split, Value, gradients_from, op};
 use plimsoll_kernels::Pool;
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
@@ -260,7 +260,7 @@ pub fn check_slices_on(op: &(impl OpDef + Clone), inputs: &[Tensor], case: &[Spl
     let batch = case.iter().zip(&in_types).find_map(size).expect("an input is cut");
     let each = op.exact_part(case, &types, batch);
     let slices = exact_slices(&op, case, &types, batch);
-    let slices = slices.unwrap_or_else(|| panic!("{}: no slices, multiples of {each} of {batch}", op.name()));
+    let slices = slices.unwrap_or_else(|| panic!("{}: no slices, {each:?} of {batch}", op.name()));
     check_bits(&op, inputs, case, batch, &slices);
 }
 
@@ -271,19 +271,19 @@ fn exact_slices(op: &Arc<dyn OpDef>, case: &[Split], types: &Types<'_>, batch: u
     if claim.contains(&Split::Mixed) || claim.iter().all(|c| *c == Split::Whole) {
         return None;
     }
-    let each = op.exact_part(case, types, batch);
-    if each == 0 || each >= batch {
+    let Exact { multiple, least } = op.exact_part(case, types, batch);
+    if multiple == 0 || batch < least.next_multiple_of(multiple) + least {
         return None;
     }
     assert!(op.adds() || !claim.contains(&Split::Partial), "{}: calls slices exact but cannot add", op.name());
     let mut growing = vec![0];
-    let mut size = each;
-    while growing.last().unwrap() + size < batch {
+    let mut size = least.next_multiple_of(multiple);
+    while growing.last().unwrap() + size + least <= batch {
         growing.push(growing.last().unwrap() + size);
         size *= 2;
     }
     growing.push(batch);
-    Some([growing, vec![0, (batch - 1) / each * each, batch]])
+    Some([growing, vec![0, (batch - least) / multiple * multiple, batch]])
 }
 
 /// Runs the kernel on the whole batch and on slices between these places, and compares bits.

@@ -1,6 +1,6 @@
 //! Contractions: ops that multiply and sum over an axis.
 
-use super::{Backward, Cost, Io, OpDef, Reference, Types, expect_inputs, two_or_more, whole_chunks};
+use super::{Backward, Cost, Exact, Io, OpDef, Reference, Types, expect_inputs, two_or_more, whole_chunks};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
@@ -127,26 +127,26 @@ impl OpDef for MatMul {
         }]
     }
 
-    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, batch: usize) -> usize {
+    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, batch: usize) -> Exact {
         let s = self.sizes(&types.inputs[0], &types.inputs[1]).expect("checked by `infer`");
         let products = types.inputs[0].shape.rank() - 2;
         match (inputs[0], inputs[1]) {
-            (Split::Whole, Split::Whole) => 1,
+            (Split::Whole, Split::Whole) => Exact::ANY,
             // Some of the products, each of which is computed by itself.
-            (Split::Axis(a), Split::Axis(_)) if a < products => 1,
-            (Split::Axis(a), Split::Whole) if a < products && self.transpose_a => 1,
+            (Split::Axis(a), Split::Axis(_)) if a < products => Exact::ANY,
+            (Split::Axis(a), Split::Whole) if a < products && self.transpose_a => Exact::ANY,
             // Chunks are those of the batch only where rows are summed over, and halves are rounded after each slice.
             (Split::Axis(_), Split::Axis(_)) if self.transpose_a && self.workspace(types, 1) == 0 => {
                 whole_chunks(gemm::chunk_terms(s.m, s.n), s.k / batch)
             }
-            (Split::Axis(_), Split::Axis(_)) => 0,
+            (Split::Axis(_), Split::Axis(_)) => Exact::NONE,
             // The size of the result decides about the chunks.
-            _ if self.transpose_a => 0,
+            _ if self.transpose_a => Exact::NONE,
             // One column is computed in the same way for any number of rows, one row not.
-            (Split::Axis(_), _) if s.n == 1 => 1,
-            (Split::Axis(_), _) => two_or_more(s.m / batch, batch),
-            _ if s.m == 1 => 0,
-            _ => two_or_more(s.n / batch, batch),
+            (Split::Axis(_), _) if s.n == 1 => Exact::ANY,
+            (Split::Axis(_), _) => two_or_more(s.m / batch),
+            _ if s.m == 1 => Exact::NONE,
+            _ => two_or_more(s.n / batch),
         }
     }
 

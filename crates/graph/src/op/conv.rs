@@ -6,7 +6,7 @@
 
 use super::floats::{self, FloatKernel, float_kernel_answers};
 use super::spatial::{expect_image, image_shape, outputs, spatial_axes};
-use super::{Backward, Cost, Io, OpAttrs, OpDef, Reference, Types, expect_inputs, find_attr};
+use super::{Backward, Cost, Exact, Io, OpAttrs, OpDef, Reference, Types, expect_inputs, find_attr};
 use crate::attr::{Attr, AttrValue, Attrs};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
@@ -218,9 +218,9 @@ impl OpDef for Conv {
         }]
     }
 
-    fn exact_part(&self, inputs: &[Split], _: &Types<'_>, _: usize) -> usize {
+    fn exact_part(&self, inputs: &[Split], _: &Types<'_>, _: usize) -> Exact {
         // Samples are computed by themselves; the number of channels decides how.
-        (inputs[1] == Split::Whole) as usize
+        Exact::all(inputs[1] == Split::Whole)
     }
 
     float_kernel_answers!();
@@ -299,9 +299,9 @@ impl OpDef for ConvGradInput {
         }]
     }
 
-    fn exact_part(&self, inputs: &[Split], _: &Types<'_>, _: usize) -> usize {
+    fn exact_part(&self, inputs: &[Split], _: &Types<'_>, _: usize) -> Exact {
         // As for the convolution.
-        (inputs[0] == Split::Whole) as usize
+        Exact::all(inputs[0] == Split::Whole)
     }
 
     float_kernel_answers!();
@@ -387,14 +387,14 @@ impl OpDef for ConvGradFilter {
         }
     }
 
-    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, _: usize) -> usize {
+    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, _: usize) -> Exact {
         // Half precision is rounded after each slice; channels as for the convolution.
         let exact = matches!(types.outputs[0].dtype, DType::F32 | DType::F64);
         match inputs {
             [Split::Axis(0), Split::Axis(0)] if exact => {
-                conv::chunk_samples(&self.kernel(types.inputs).expect("checked by `infer`").sizes)
+                Exact::multiples(conv::chunk_samples(&self.kernel(types.inputs).expect("checked by `infer`").sizes))
             }
-            _ => inputs.iter().all(|s| *s == Split::Whole) as usize,
+            _ => Exact::all(inputs.iter().all(|s| *s == Split::Whole)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Ops that read and add by index: embedding lookup, elements along an axis, their gradients.
 
-use super::{Backward, Cost, Io, OpDef, Reference, Types, expect_axis, expect_inputs, is_outermost};
+use super::{Backward, Cost, Exact, Io, OpDef, Reference, Types, expect_axis, expect_inputs, is_outermost};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
@@ -202,11 +202,11 @@ impl OpDef for ScatterAdd {
         }]
     }
 
-    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, _: usize) -> usize {
+    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, _: usize) -> Exact {
         match inputs[0] {
             // Updates are added one by one in the order of the indices.
-            Split::Axis(axis) => is_outermost(&types.inputs[0].shape, axis) as usize,
-            _ => 1,
+            Split::Axis(axis) => Exact::all(is_outermost(&types.inputs[0].shape, axis)),
+            _ => Exact::ANY,
         }
     }
 

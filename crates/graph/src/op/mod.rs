@@ -86,14 +86,13 @@ pub trait OpDef: OpAttrs + Debug + Send + Sync + 'static {
         None
     }
 
-    /// Slices that are multiples of this many entries of the batch (except for the last one) give the same bits as the whole
-    /// batch: for every `Axis` output put side by side, for every `Partial` output added up by [`OpDef::adds`]. 0 when no
-    /// slice does.
+    /// The slices that give the same bits as the whole batch: for every `Axis` output put side by side, for every `Partial` output added up
+    /// by [`OpDef::adds`].
     ///
     /// Asked only for splits that [`OpDef::split`] allows; `batch` is the number of entries of the whole batch, of which a
     /// split axis has one or a multiple each.
-    fn exact_part(&self, _inputs: &[Split], _types: &Types<'_>, _batch: usize) -> usize {
-        1
+    fn exact_part(&self, _inputs: &[Split], _types: &Types<'_>, _batch: usize) -> Exact {
+        Exact::ANY
     }
 
     /// Whether the kernel can add its `Partial` outputs to what is there, going on with the sum as if it had never
@@ -211,6 +210,32 @@ impl Types<'_> {
     /// Bytes of all operands.
     pub fn bytes(&self) -> u64 {
         self.inputs.iter().chain(self.outputs).map(|t| t.bytes() as u64).sum()
+    }
+}
+
+/// Which slices of a batch give the bits of the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exact {
+    /// All but the last have a multiple of so many entries; 0 when no slice will do.
+    pub multiple: usize,
+    /// None has fewer entries, the last one included.
+    pub least: usize,
+}
+
+impl Exact {
+    /// All slices do.
+    pub const ANY: Exact = Exact { multiple: 1, least: 1 };
+    /// None does.
+    pub const NONE: Exact = Exact { multiple: 0, least: 1 };
+
+    /// Slices of multiples of so many entries.
+    pub fn multiples(multiple: usize) -> Exact {
+        Exact { multiple, least: 1 }
+    }
+
+    /// All slices or none.
+    pub(crate) fn all(all: bool) -> Exact {
+        if all { Exact::ANY } else { Exact::NONE }
     }
 }
 
@@ -496,18 +521,17 @@ impl Reference {
     }
 }
 
-/// Entries of the batch with so many terms each that make whole chunks of a sum, for [`OpDef::exact_part`].
-pub(crate) fn whole_chunks(chunk: usize, terms: usize) -> usize {
+/// Slices of whole chunks of a sum, when an entry of the batch has so many terms.
+pub(crate) fn whole_chunks(chunk: usize, terms: usize) -> Exact {
     fn gcd(a: usize, b: usize) -> usize {
         if b == 0 { a } else { gcd(b, a % b) }
     }
-    chunk / gcd(chunk, terms)
+    Exact::multiples(chunk / gcd(chunk, terms))
 }
 
-/// Entries of the batch with so many rows each so that no slice, the last one included, is a single row, for
-/// [`OpDef::exact_part`]: kernels may have another way for that.
-pub(crate) fn two_or_more(rows: usize, batch: usize) -> usize {
-    if rows >= 2 { 1 } else { (2..batch).find(|entries| batch % entries != 1).unwrap_or(batch.max(1)) }
+/// Slices none of which is a single row, when an entry of the batch has so many: kernels may have another way for that.
+pub(crate) fn two_or_more(rows: usize) -> Exact {
+    Exact { least: if rows >= 2 { 1 } else { 2 }, ..Exact::ANY }
 }
 
 /// Whether the entries along an axis stand one after another: all axes before it have size 1.

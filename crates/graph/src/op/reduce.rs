@@ -1,7 +1,7 @@
 //! Reductions: sum, mean, product, largest, smallest, any, all, and the place of the largest or smallest.
 
 use super::{
-    Backward, Cost, Io, OpAttrs, OpDef, Reference, Types, expect_axis, expect_inputs, two_or_more, whole_chunks,
+    Backward, Cost, Exact, Io, OpAttrs, OpDef, Reference, Types, expect_axis, expect_inputs, two_or_more, whole_chunks,
 };
 use crate::attr::{Attr, Attrs};
 use crate::error::{GraphError, RunError};
@@ -302,21 +302,21 @@ impl OpDef for Reduce {
         }]
     }
 
-    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, batch: usize) -> usize {
-        let (Split::Axis(axis), ty) = (inputs[0], &types.inputs[0]) else { return 1 };
+    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, batch: usize) -> Exact {
+        let (Split::Axis(axis), ty) = (inputs[0], &types.inputs[0]) else { return Exact::ANY };
         let dims = ty.dims();
         let Some(place) = self.axes.iter().position(|&a| a == axis) else {
             // What is kept behind reduced axes stands side by side in the kernel, which has another way for one column.
-            let Some(&before) = self.axes.iter().rfind(|&&a| a < axis) else { return 1 };
+            let Some(&before) = self.axes.iter().rfind(|&&a| a < axis) else { return Exact::ANY };
             let kept = (before + 1..dims.len()).filter(|a| !self.axes.contains(a));
-            return two_or_more(kept.map(|a| dims[a]).product::<usize>() / batch, batch);
+            return two_or_more(kept.map(|a| dims[a]).product::<usize>() / batch);
         };
         // The outermost reduced axes are summed last, over chunks of their common places; others are rounded in between.
         let first = self.axes[0];
         let neighbours = (first..).zip(&self.axes).take_while(|(a, b)| a == *b).count();
         let in_order = place < neighbours && dims[first..axis].iter().all(|&size| size == 1);
         if !in_order || !matches!(ty.dtype, DType::F32 | DType::F64) {
-            return 0;
+            return Exact::NONE;
         }
         let terms: usize = dims[axis..first + neighbours].iter().product();
         let inner = (first..dims.len()).filter(|a| !self.axes.contains(a)).map(|a| dims[a]).product();

@@ -4,7 +4,7 @@
 //! given for every step and in their place, whichever way the steps are walked; where a mask is false the state is
 //! carried through.
 
-use super::{Backward, Cost, Io, OpAttrs, OpDef, Reference, Types, expect_inputs, find_attr};
+use super::{Backward, Cost, Exact, Io, OpAttrs, OpDef, Reference, Types, expect_inputs, find_attr};
 use crate::attr::{Attr, AttrValue, Attrs};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
@@ -469,10 +469,10 @@ impl OpDef for RecurrenceGrad {
         (0..types.outputs.len()).map(of_output).collect()
     }
 
-    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, _: usize) -> usize {
+    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, _: usize) -> Exact {
         match inputs[1] {
-            Split::Axis(_) => rnn::chunk_samples(self.sizes(&types.inputs[1]).steps),
-            _ => 1,
+            Split::Axis(_) => Exact::multiples(rnn::chunk_samples(self.sizes(&types.inputs[1]).steps)),
+            _ => Exact::ANY,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Cumulative sums and products along an axis.
 
-use super::{Backward, Cost, Io, OpDef, Reference, Types, expect_axis, expect_inputs, two_or_more};
+use super::{Backward, Cost, Exact, Io, OpDef, Reference, Types, expect_axis, expect_inputs, two_or_more};
 use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::split::Split;
@@ -55,10 +55,10 @@ fn expect_values(ty: &TensorType, axis: usize) -> Result<(), String> {
 }
 
 /// The answer of all three: the kernels have another way for one column than for several.
-fn exact_scan(axis: usize, inputs: &[Split], types: &Types<'_>, batch: usize) -> usize {
+fn exact_scan(axis: usize, inputs: &[Split], types: &Types<'_>, batch: usize) -> Exact {
     match inputs[0] {
-        Split::Axis(a) if a > axis => two_or_more(Axis::new(types.inputs[0].dims(), axis).inner / batch, batch),
-        _ => 1,
+        Split::Axis(a) if a > axis => two_or_more(Axis::new(types.inputs[0].dims(), axis).inner / batch),
+        _ => Exact::ANY,
     }
 }
 
@@ -71,7 +71,7 @@ macro_rules! scan_answers {
             Ok(vec![inputs[0]])
         }
 
-        fn exact_part(&self, inputs: &[Split], types: &Types<'_>, batch: usize) -> usize {
+        fn exact_part(&self, inputs: &[Split], types: &Types<'_>, batch: usize) -> Exact {
             exact_scan(self.axis, inputs, types, batch)
         }
 
@@ -176,7 +176,7 @@ impl OpDef for CumProdGrad {
         }]
     }
 
-    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, batch: usize) -> usize {
+    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, batch: usize) -> Exact {
         exact_scan(self.axis, inputs, types, batch)
     }
 

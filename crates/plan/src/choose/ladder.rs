@@ -8,7 +8,7 @@
 //! What a choice takes is not all of its rung. So a room may be kept by those of the next rungs above it, when they are packed as tightly as can be, and
 //! they count too: what is faster and needs less is not only found by those who have more.
 
-use super::step::{Prepared, Size};
+use super::step::Size;
 use super::{Choice, Chooser, GRAIN, hasty};
 use crate::limit::{self, Outcome};
 use crate::{Plan, PlanError};
@@ -147,7 +147,7 @@ impl Chooser<'_> {
     /// How far to look: the dearer a rung is, the less far.
     fn reach(&self) -> Reach {
         let nodes = self.most_nodes();
-        let looked_at: usize = self.steps.iter().map(Prepared::all_nodes).sum::<usize>() * self.layouts().len();
+        let looked_at: usize = self.steps.iter().map(|step| step.all_nodes()).sum::<usize>() * self.layouts().len();
         let anyway = (NODES_ANYWAY / looked_at.max(1)).clamp(1, MOST_ANYWAY);
         let (nearest, above) = match nodes {
             _ if nodes > LARGEST => (2, 0),
@@ -242,14 +242,16 @@ impl Chooser<'_> {
             if i == 0 {
                 left = spare;
             }
-            let outcome = self.step(i, &options).quick_within(&layout, limit, left + self.seconds[i][0])?;
+            let times = 1 + self.twins.iter().filter(|twin| **twin == Some(i)).count();
+            let most = left / times as f64 + self.seconds[i][0];
+            let outcome = self.step(i, &options).quick_within(&layout, limit, most)?;
             too_slow = matches!(outcome, Outcome::TooSlow(_));
             let Outcome::Plan(plan) = outcome else { return Ok(None) };
-            left -= plan.recomputed.seconds - self.seconds[i][0];
+            left -= (plan.recomputed.seconds - self.seconds[i][0]) * times as f64;
             Ok(Some(*plan))
         })?;
         Ok(match plans {
-            Some(plans) => Rung::Choice(Choice { layout, plans }),
+            Some(plans) => Rung::Choice(self.choice(layout, plans)),
             None if too_slow => Rung::TooSlow,
             None => Rung::Nothing,
         })
@@ -261,9 +263,12 @@ impl Chooser<'_> {
         for i in 0..self.steps.len() {
             let nodes = |plan: &Plan| self.options.node_bytes * plan.graph.nodes().len() as u64;
             let others = best.bytes(self.options.node_bytes) - best.bytes(0) - nodes(&best.plans[i]);
-            let limit = room.saturating_sub(best.layout.bytes() + others);
+            let limit = self.options.reserve.within(room.saturating_sub(best.layout.bytes() + others));
             let known = best.plans[i].clone();
-            let plan = self.step(i, &self.options).cheapest_within(&best.layout, limit, known)?;
+            let plan = match self.twins[i] {
+                Some(twin) => best.plans[twin].clone(),
+                None => self.step(i, &self.options).cheapest_within(&best.layout, limit, known)?,
+            };
             let before = std::mem::replace(&mut best.plans[i], plan);
             if best.bytes(self.options.node_bytes) > room {
                 best.plans[i] = before;

@@ -81,6 +81,7 @@ impl Size {
 }
 
 /// A plan that keeps a limit.
+#[derive(Clone)]
 pub(super) enum Found {
     /// It was found soon.
     Plan(Box<Plan>),
@@ -146,11 +147,12 @@ impl Prepared {
         step.graph.verify()?;
         let fused = fuse::fuse(step.graph)?;
         let mut cuts: Vec<Cut> = Vec::new();
-        let cut = |entries, exact| Cut { entries, exact, stretches: 1 };
+        let cut = |entries, exact| Cut { exact, ..Cut::exact(entries) };
         if let Some(batch) = &step.batch {
             match step.slices {
                 Some(n) if n > 1 => cuts.push(cut(batch.entries.div_ceil(n), false)),
                 Some(_) => {}
+                None if step.cut.is_some() => cuts.extend(step.cut.filter(|cut| cut.entries < batch.entries)),
                 None if options.split => {
                     cuts.extend(split::candidates(&fused, batch).into_iter().map(|entries| cut(entries, true)));
                 }
@@ -175,7 +177,7 @@ impl Prepared {
             // Nodes take memory too, and planning takes more of it: slices must be worth that.
             let slices = prepared.batch.as_ref().map_or(1, |b| b.entries.div_ceil(cut.entries));
             let nodes = (slices * prepared.fused.nodes().len()) as u64;
-            if cut.exact && nodes * options.node_bytes > live / 8 {
+            if cut.exact && step.cut.is_none() && nodes * options.node_bytes > live / 8 {
                 break;
             }
             let opened = prepared.open(Some(cut))?;
@@ -183,10 +185,13 @@ impl Prepared {
                 break;
             }
             let (n_nodes, bill) = (opened.graph.nodes().len(), bill(&opened.graph));
-            let in_stretches = cut.exact && opened.split.is_some_and(|s| gains_by_stretches(&s, live));
+            let in_stretches = match step.cut {
+                Some(cut) => cut.stretches > 1,
+                None => cut.exact && opened.split.is_some_and(|s| gains_by_stretches(&s, live)),
+            };
             let of = |stretches| Variant { cut: Some(Cut { stretches, ..cut }), n_nodes, bill: bill.clone() };
             // The same nodes in another order.
-            let more = in_stretches.then(|| of(STRETCHES));
+            let more = in_stretches.then(|| of(step.cut.map_or(STRETCHES, |cut| cut.stretches)));
             prepared.variants.extend([of(1)].into_iter().chain(more));
         }
         Ok(prepared)
@@ -467,6 +472,34 @@ impl Planning<'_> {
         Ok(cheapest)
     }
 
+    /// The cheapest plan that is found soon in an arena of so many bytes and with so many nodes at most; where none is, the least of a variant.
+    pub fn in_arena(&self, layout: &StateLayout, arena: u64, nodes: u64) -> Result<Option<Plan>, PlanError> {
+        let fits = |plan: &Plan| plan.arena_bytes <= arena && plan.graph.nodes().len() as u64 <= nodes;
+        let options = Options { limit: Some(arena), ..self.options.clone() };
+        let mut cheapest: Option<Plan> = None;
+        for (i, variant) in self.step.variants.iter().enumerate() {
+            let below = cheapest.as_ref().map_or(f64::INFINITY, |plan| plan.recomputed.seconds);
+            if variant.n_nodes as u64 > nodes || self.seconds[i] >= below {
+                continue;
+            }
+            let Opened { graph, order, split } = self.step.open(variant.cut)?;
+            let soon = match limit::plan_soon(&graph, &order, layout, &options, below)? {
+                Outcome::Plan(plan) => Some(*plan).filter(fits),
+                _ => None,
+            };
+            let least = || limit::least_plan(&graph, &order, layout, self.options, u64::MAX);
+            let plan = match soon {
+                None if cheapest.is_none() => least()?.map(|(plan, ..)| plan).filter(fits),
+                soon => soon,
+            };
+            if let Some(plan) = plan.map(|plan| self.complete(plan, i, split)).filter(|p| p.recomputed.seconds < below)
+            {
+                cheapest = Some(plan);
+            }
+        }
+        Ok(cheapest)
+    }
+
     /// The variant that was cut so.
     fn variant_of(&self, split: Option<&SplitInfo>) -> usize {
         let wanted = split.map(|s| (s.entries, s.stretches));
@@ -510,7 +543,7 @@ mod tests {
         let loss = g.mean_all(square).unwrap();
         g.output("loss", loss);
         let batch = Some(Batch { entries: 4096, inputs: vec!["x".into()] });
-        let step = Prepared::new(&Step { graph: &g, batch, slices: None }, &Options::default()).unwrap();
+        let step = Prepared::new(&Step { graph: &g, batch, slices: None, cut: None }, &Options::default()).unwrap();
         assert!(step.variants.len() > 2, "there is nothing to choose from");
 
         // By these figures the whole batch takes a second an op, and what runs on slices takes none, but for the finest, which take long.

@@ -1,7 +1,7 @@
 //! Keeping a memory limit: which techniques may be used, what they cost on this machine, and which are chosen.
 
 use super::Terms;
-use super::limit::{GRAIN, HEAP_OF_A_NODE, Room, search_bytes};
+use super::limit::{Fixed, GRAIN, HEAP_OF_A_NODE, Room, search_bytes};
 use crate::error::Error;
 use plimsoll_budget::Bytes;
 use plimsoll_exec::{ExecError, SpillFile, calibrate};
@@ -10,7 +10,7 @@ use plimsoll_kernels::Pool;
 use plimsoll_plan::choose::{Refusal, State};
 use plimsoll_plan::evict::Effort;
 use plimsoll_plan::split::{Batch, Cut, Splitter, candidates};
-use plimsoll_plan::{Choice, Chooser, CostModel, Options, Plan, PlanError, Step, fuse};
+use plimsoll_plan::{Choice, Chooser, CostModel, Options, Plan, PlanError, Reserve, Step, fuse};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -168,6 +168,14 @@ const DISK_CALIBRATION: Duration = Duration::from_millis(60);
 /// thousand ops. Seven times the base made plans no cheaper in the mean of 17 rooms for each of seven models, and planning twice as long.
 const SEARCH: Effort = Effort { base: 1_000_000, per_task: 3_500, states: Effort::QUICK.states };
 
+/// The steps of a model, with and without a file.
+struct Choosers<'a> {
+    in_memory: Chooser<'a>,
+    with_file: Chooser<'a>,
+    /// Memory that looking for a way takes.
+    search: Bytes,
+}
+
 impl Terms {
     /// Where a spill file may be made; `None` when none may, or none of the usual directories is on a disk.
     pub(crate) fn spill_dir(&self) -> Option<PathBuf> {
@@ -230,20 +238,19 @@ impl Terms {
     pub(crate) fn exists(&self, steps: &[Step<'_>], states: &[State], room: &Room) -> bool {
         let Some(limit) = room.limit else { return false };
         let space = room.fixed.space_within(limit).0;
-        let in_memory = self.options(false);
         let exists = || -> Result<bool, PlanError> {
-            let chooser = Chooser::new(steps, states, &in_memory)?;
-            if !room.fixed.may_search(limit, search_bytes(steps, &chooser)) {
+            let Choosers { in_memory, with_file, search } = self.choosers(steps, states, room)?;
+            if !room.fixed.may_search(limit, search) {
                 return Ok(false);
             }
-            if chooser.exists(space)? {
+            if in_memory.exists(space)? {
                 return Ok(true);
             }
             if !self.may_spill().unwrap_or(false) {
                 return Ok(false);
             }
-            let overhead = spill_overhead(chooser.unlimited()?.bytes(in_memory.node_bytes)).0;
-            chooser.with(&self.options(true)).exists(space.saturating_sub(overhead))
+            let overhead = spill_overhead(in_memory.unlimited()?.bytes(HEAP_OF_A_NODE.0)).0;
+            with_file.exists(space.saturating_sub(overhead))
         };
         exists().unwrap_or(false)
     }
@@ -255,42 +262,57 @@ impl Terms {
         Options { threads, node_bytes, search: SEARCH, split, recompute, spill, ..Options::default() }
     }
 
-    pub(crate) fn choice(&mut self, steps: &[Step<'_>], states: &[State], room: &Room) -> Result<Choice, Error> {
+    /// The same when nothing is done to keep a limit.
+    fn plainly(&self, reserve: Reserve) -> Options {
         let costs = self.costs.clone().unwrap_or_default();
-        let plain = Options { split: false, recompute: false, costs, ..self.options(false) };
-        let whole = Chooser::new(steps, states, &plain)?.unlimited()?;
+        Options { split: false, recompute: false, costs, reserve, ..self.options(false) }
+    }
+
+    /// The steps, to be planned with all that may be done, by costs that nobody measured.
+    fn choosers<'s>(&self, steps: &[Step<'_>], states: &'s [State], room: &Room) -> Result<Choosers<'s>, PlanError> {
+        let chooser = Chooser::new(steps, states, &self.options(false))?;
+        let search = search_bytes(steps, &chooser);
+        // Those that are planned again are so one by one.
+        let again = room.planned_again.iter().map(|&i| search_bytes(&steps[i..=i], &chooser)).max();
+        let least = again.unwrap_or_default().0.max(room.again.least);
+        let reserve = Reserve { least, ..room.again };
+        let with = |spill: bool| chooser.with(&Options { reserve, ..self.options(spill) });
+        Ok(Choosers { in_memory: with(false), with_file: with(true), search })
+    }
+
+    pub(crate) fn choice(&mut self, steps: &[Step<'_>], states: &[State], room: &Room) -> Result<Choice, Error> {
+        let whole = Chooser::new(steps, states, &self.plainly(room.again))?.unlimited()?;
         let Some(limit) = room.limit else { return Ok(whole) };
         let mut space = room.fixed.space_within(limit).0;
-        let needed = whole.bytes(plain.node_bytes);
+        let needed = whole.bytes(HEAP_OF_A_NODE.0);
         if needed <= space {
             return Ok(whole);
         }
         let spill = self.may_spill()?;
         let overhead = spill_overhead(needed).0;
         // Whether there is a way at all does not depend on what it costs.
-        let (in_memory, with_file) = (self.options(false), self.options(true));
-        let chooser = Chooser::new(steps, states, &in_memory)?;
-        let search = search_bytes(steps, &chooser);
+        let Choosers { in_memory, with_file, search } = self.choosers(steps, states, room)?;
         self.budget.make_room(search);
         let may_search = room.fixed.may_search(limit, search);
-        let choosers = (&chooser, chooser.with(&with_file));
-        let fits =
-            |space: u64| Ok(choosers.0.exists(space)? || spill && choosers.1.exists(space.saturating_sub(overhead))?);
+        let fits = |space: u64| {
+            let less = space.saturating_sub(overhead);
+            Ok(needed <= space || in_memory.exists(space)? || spill && with_file.exists(less)?)
+        };
         if !may_search || !fits(space)? {
             // The smaller of the two is told; what is not smaller in any case is not looked for.
-            let filed = spill.then(|| choosers.1.refusal(space)).transpose()?;
+            let filed = spill.then(|| with_file.refusal(space)).transpose()?;
             let filed = filed.map(|r| Refusal { smallest: r.smallest + overhead, ..r });
-            let may_be_less = |than: &Refusal| Ok::<_, PlanError>(choosers.0.floor()? < than.smallest);
+            let may_be_less = |than: &Refusal| Ok::<_, PlanError>(in_memory.floor()? < than.smallest);
             let plain = match &filed {
                 Some(filed) if !may_be_less(filed)? => None,
-                _ => Some(choosers.0.refusal(space)?),
+                _ => Some(in_memory.refusal(space)?),
             };
             let stay = states.iter().filter(|s| s.rank.is_none()).map(|s| s.ty.bytes() as u64).sum();
             let ways = plain.map(|r| (Bytes(r.states), r)).into_iter();
             let ways = ways.chain(filed.map(|r| (Bytes(stay) + Bytes(overhead), r)));
             let (beside, refusal) =
                 ways.min_by_key(|(_, r)| r.smallest).expect("there is one without a file or one with it");
-            let refusal = tried(refusal, fits)?;
+            let refusal = tried(Refusal { unlimited: needed, ..refusal }, fits)?;
             if !may_search || refusal.smallest > space {
                 return Err(room.refusal(limit, refusal, beside, search));
             }
@@ -298,9 +320,12 @@ impl Terms {
             space = refusal.smallest;
         }
         let less = space.saturating_sub(overhead);
-        let costs = self.measured(steps, Bytes(space), spill);
-        let in_memory = (chooser.with(&Options { costs: costs.clone(), ..in_memory }), space);
-        let with_file = (chooser.with(&Options { costs, ..with_file }), less);
+        // The library packs while ops are timed, and half of what steps will have is theirs then, if the graphs that are looked at leave so much.
+        let Fixed { process, others, library, .. } = room.fixed;
+        let left = limit.saturating_sub(process + others + library);
+        let costs = self.measured(steps, Bytes(space / 2), left, spill);
+        let in_memory = (in_memory.at(&costs), space);
+        let with_file = (with_file.at(&costs), less);
         // What the first finds tells the second what is not worth looking for. Where there is hardly room without a file, that is likely slow.
         let mut ways = vec![in_memory];
         if spill {
@@ -316,28 +341,46 @@ impl Terms {
         Ok(cheapest.expect("a way was found before, by a search that costs do not change"))
     }
 
-    /// What the ops of these steps cost on this machine: from earlier runs, and measured where nothing is known.
-    fn measured(&mut self, steps: &[Step<'_>], room: Bytes, spill: bool) -> CostModel {
+    /// A plan for one step more, if one is found: on states that stay where they are, in an arena that is there already, with so many nodes at most, cut as the step says
+    /// or not at all; by costs that are known.
+    pub(crate) fn plan_beside(
+        &self,
+        step: Step<'_>,
+        states: &[State],
+        (arena, nodes): (u64, usize),
+        may_spill: bool,
+    ) -> Result<Option<Plan>, PlanError> {
+        let costs = self.costs.clone().unwrap_or_default().settled();
+        let options = Options { costs, split: step.cut.is_some(), ..self.options(may_spill) };
+        Chooser::new(&[step], states, &options)?.in_arena(arena, nodes as u64)
+    }
+
+    /// What the ops of these steps cost on this machine: from earlier runs, and measured where nothing is known, in so much `room`, or what graphs leave.
+    fn measured(&mut self, steps: &[Step<'_>], room: Bytes, left: Bytes, spill: bool) -> CostModel {
         let path = calibrate::cache_path(self.threads);
-        let mut graphs: Vec<Graph> = Vec::new();
-        for step in steps {
-            let Ok(fused) = fuse::fuse(step.graph) else { continue };
-            if let Some(batch) = &step.batch {
-                for entries in a_few_slices(&fused, batch) {
-                    let split = Splitter::new(&fused, batch, Cut { entries, exact: true, stretches: 1 }).build();
-                    graphs.extend(split.map(|split| split.graph));
-                }
+        // With how many slices the nodes of a graph stand for.
+        let mut graphs: Vec<(Graph, usize)> = Vec::new();
+        for (i, step) in steps.iter().enumerate() {
+            let is_known = steps[..i].iter().any(|other| std::ptr::eq(other.graph, step.graph));
+            let Some(fused) = fuse::fuse(step.graph).ok().filter(|_| !is_known) else { continue };
+            let batch = step.batch.as_ref().filter(|_| self.techniques.split || step.slices.is_some());
+            for (batch, entries) in
+                batch.iter().flat_map(|batch| a_few_slices(&fused, batch).into_iter().map(move |e| (batch, e)))
+            {
+                let split = Splitter::new(&fused, batch, Cut::exact(entries)).sample();
+                graphs.extend(split.map(|split| (split.graph, split.info.slices.div_ceil(3))));
             }
-            graphs.push(fused);
+            graphs.push((fused, 1));
         }
-        let graphs: Vec<&Graph> = graphs.iter().collect();
+        let nodes: usize = graphs.iter().map(|(graph, _)| graph.nodes().len()).sum();
+        let room = room.min(left.saturating_sub(Bytes(HEAP_OF_A_NODE.0 * nodes as u64)));
+        let graphs: Vec<&Graph> = graphs.iter().flat_map(|(graph, times)| std::iter::repeat_n(graph, *times)).collect();
         let is_first = self.costs.is_none();
         let mut model = self.costs.take().unwrap_or_default();
         if let Some(path) = &path {
             calibrate::load(&mut model, path, &graphs);
         }
         let pool = Pool::new(self.threads);
-        let room = Bytes(room.0 / 2);
         let refreshed = is_first && calibrate::refresh(&mut model, &graphs, &pool, room, REFRESH);
         let calibrated = calibrate::calibrate(&mut model, &graphs, &pool, room, CALIBRATION);
         if let Some(path) = path.filter(|_| refreshed || calibrated) {

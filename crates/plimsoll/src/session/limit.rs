@@ -12,13 +12,13 @@
 use super::Terms;
 use crate::error::Error;
 use plimsoll_budget::limits::{Host, Limits, Source};
-use plimsoll_budget::{Budget, Bytes, Ledger, Limit, measure};
+use plimsoll_budget::{Budget, Bytes, Ledger, Limit, Reservation, measure};
 use plimsoll_exec::{ArenaError, Engine, Sounding, sound};
 use plimsoll_graph::Graph;
 use plimsoll_kernels::gemm::Packing;
 use plimsoll_kernels::pool::STACK_BYTES;
 use plimsoll_plan::choose::{Choice, Refusal};
-use plimsoll_plan::{Chooser, Explanation, Step};
+use plimsoll_plan::{Chooser, Explanation, Reserve, Step};
 use std::fmt;
 
 /// Stack and heap memory that a thread touches by being there.
@@ -142,6 +142,17 @@ pub(crate) fn search_bytes(steps: &[Step<'_>], chooser: &Chooser<'_>) -> Bytes {
     let counted = nodes + nodes.min(FEW_NODES);
     let search = SEARCH_OF_A_TRACED_NODE.0 * traced as u64 + SEARCH_OF_A_NODE.0 * counted as u64;
     HEAP + SEARCH_OF_A_SMALL_STEP.max(Bytes(search))
+}
+
+/// Nodes that a plan may have more than the one in whose place it comes, of a step of so many nodes: its search may end elsewhere, and products have two nodes more in
+/// a slice of one row.
+pub(crate) fn nodes_besides(n_nodes: usize) -> usize {
+    8 + n_nodes / 4
+}
+
+/// What it takes to plan steps of so many nodes plainly.
+fn planning_bytes(n_nodes: usize) -> Bytes {
+    HEAP + Bytes(PLANNING_OF_A_NODE.0 * n_nodes as u64)
 }
 
 /// Whole pages, and the page tables that lead to them: one for so many entries, and one more since a mapping begins anywhere.
@@ -300,9 +311,26 @@ pub(crate) struct Room {
     pub limit: Option<Bytes>,
     pub fixed: Fixed,
     pub files: Bytes,
+    /// Steps that will be planned again while the states are there, when their batches come: nobody knows before how many rows these have.
+    pub planned_again: Vec<usize>,
+    /// What that takes of the arena's room, if nothing has to be done to keep the limit.
+    pub again: Reserve,
+    /// Of the runtime, for nodes that they may have more then.
+    pub besides: Bytes,
 }
 
 impl Room {
+    /// With steps that will be planned again while the states are there, these and no others.
+    pub fn planning_again(mut self, steps: impl Iterator<Item = usize>, graphs: &[Graph]) -> Room {
+        self.planned_again = steps.collect();
+        let nodes = || self.planned_again.iter().map(|&i| graphs[i].nodes().len());
+        let least = nodes().map(planning_bytes).max().unwrap_or_default().0;
+        self.again = Reserve { least, spare: !self.planned_again.is_empty() };
+        let besides = Bytes(HEAP_OF_A_NODE.0 * nodes().map(nodes_besides).sum::<usize>() as u64);
+        self.fixed.runtime = self.fixed.runtime - std::mem::replace(&mut self.besides, besides) + besides;
+        self
+    }
+
     /// The refusal of a limit.
     ///
     /// `beside` is what must stand in states and arena beside the largest op, `search` what it takes to look for a way.
@@ -407,12 +435,19 @@ impl Terms {
             + Bytes(KERNEL_OF_A_CORE.0 * n_cores.min(threads + 1))
             + TABLES
             + Bytes(process.0 / 512);
-        let of_nodes = |each: Bytes| HEAP + Bytes(each.0 * n_nodes as u64);
-        let planning = of_nodes(PLANNING_OF_A_NODE);
+        let planning = planning_bytes(n_nodes);
         // Planning takes its memory for a while and without a reservation.
         self.budget.make_room(planning);
         let fixed = Fixed { process, library, runtime, results, input, others, planning };
-        Ok(Room { limits, limit, fixed, files })
+        Ok(Room {
+            limits,
+            limit,
+            fixed,
+            files,
+            planned_again: Vec::new(),
+            again: Reserve::default(),
+            besides: Bytes::ZERO,
+        })
     }
 
     /// Reserves the memory of results and copies that are to be kept, if it can be.
@@ -433,10 +468,13 @@ impl Terms {
         let tables = with_tables(space).saturating_sub(space);
         let nodes: usize = choice.plans.iter().map(|p| p.graph.nodes().len()).sum();
         let plans = Bytes(HEAP_OF_A_NODE.0 * nodes as u64);
+        // What the arena's room has besides stays free.
+        let arena = choice.plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0);
+        let free = Bytes(choice.arena_bytes() - arena);
         let reserve = |name: &str, bytes: Bytes| {
             self.budget.account(name).reserve(bytes).map_err(|e| Error::Exec(ArenaError::from(e).into()))
         };
-        self.runtime = Some(reserve("runtime", room.fixed.runtime + tables + plans)?);
+        self.runtime = Some(reserve("runtime", room.fixed.runtime + tables + plans + free)?);
         self.results = Some(reserve("results", room.fixed.results)?);
         let of_budget = self.budget.limit();
         self.line = Some(LoadLine { limit, of_budget, files: room.files, measured: Bytes::ZERO });
@@ -458,6 +496,18 @@ impl Terms {
                 Err(Error::HostTooSmall(Box::new(HostTooSmall { needed, held, limit, from, found })))
             }
         }
+    }
+
+    /// Leaves so much of what stayed free to an arena that becomes larger.
+    pub(crate) fn leave_to_arena(&mut self, bytes: Bytes) {
+        self.runtime.iter_mut().for_each(|held| held.shrink(bytes));
+    }
+
+    /// Reserves the heap of one plan more, if pipelines, which need so much in all, can do without.
+    pub(crate) fn reserve_beside(&self, heap: Bytes, input: Bytes) -> Option<Reservation> {
+        let owed = input.saturating_sub(self.budget.account(INPUT).held());
+        let has_room = self.budget.available().is_none_or(|left| left >= heap + owed);
+        if has_room { self.budget.account("plans").reserve(heap).ok() } else { None }
     }
 
     /// What looking for room forgets, and what a plan that stays still needs: see [`Terms::put_back`].
@@ -525,7 +575,7 @@ fn unreserved(budget: &Budget, files: Bytes, anonymous: Bytes) -> Bytes {
 
 /// Gives free heap memory back to the system, so that what tracing and planning took for a while does not stand beside
 /// the arena.
-fn give_back_heap() {
+pub(crate) fn give_back_heap() {
     // SAFETY: may be called at any time.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     unsafe {

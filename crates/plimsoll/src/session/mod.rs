@@ -10,7 +10,7 @@ mod programs;
 mod room;
 
 pub use choose::{Kept, Techniques, usual_spill_dir};
-pub(crate) use limit::{Besides, HEAP_OF_A_NODE, INPUT, Room, with_tables};
+pub(crate) use limit::{Besides, HEAP_OF_A_NODE, INPUT, Room, give_back_heap, nodes_besides, with_tables};
 pub use limit::{Fixed, HostTooSmall, MemoryGrew, WouldNotFit};
 pub use programs::Session;
 pub(crate) use room::MOVABLE;

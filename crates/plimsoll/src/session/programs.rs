@@ -8,7 +8,7 @@ use plimsoll_budget::{Bytes, Reservation};
 use plimsoll_exec::{ArenaError, Engine, ExecError, ProgramId, Settings};
 use plimsoll_graph::Graph;
 use plimsoll_plan::split::Batch;
-use plimsoll_plan::{Choice, Options, Plan, StateLayout, plan};
+use plimsoll_plan::{Choice, Options, Plan, Reserve, StateLayout, plan};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::Xxh3;
@@ -276,7 +276,7 @@ impl Session {
         let for_arena = room.fixed.space_within(limit + work.lent).saturating_sub(own);
         self.left = Some((Instant::now(), for_arena.saturating_sub(Bytes(plain.arena_bytes))));
         if Bytes(plain.arena_bytes) + heap_of(&plain) <= for_arena {
-            let choice = Choice { layout: work.layout, plans: vec![plain] };
+            let choice = Choice { layout: work.layout, plans: vec![plain], reserve: Reserve::default() };
             self.terms.take(&room, &choice, own + self.engine.arena_bytes())?;
             self.shrink_arena(for_arena)?;
             return Ok(choice.plans.into_iter().next().expect("the one above"));

@@ -208,7 +208,7 @@ impl Trainer {
         let before = self.variables.clone();
         let all = (|| {
             let fields = natural_fields(self, 1)?;
-            self.trace(&StepKey { mode: Mode::Train, batch: 1, fields })?;
+            self.trace(&StepKey { mode: Mode::Train, batch: 1, fewer: false, fields })?;
             Ok::<Variables, Error>(self.variables.clone())
         })();
         self.variables = before;

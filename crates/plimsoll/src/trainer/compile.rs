@@ -1,18 +1,19 @@
 //! From model, loss, metrics and optimizer to planned steps. Next: `fit.rs`.
 
 use super::Trainer;
-use super::limit::Keeps;
+use super::limit::{Keeps, states};
 use crate::data::{Field, FieldKind};
 use crate::error::Error;
 use crate::init::Initializer;
 use crate::losses;
 use crate::optimizers::{self, Hyper};
-use crate::session::Techniques;
+use crate::session::{HEAP_OF_A_NODE, Techniques, give_back_heap, nodes_besides};
 use crate::trace::{Mode, Role, Trace, Variable, Variables};
 use crate::weights;
-use plimsoll_budget::{Bytes, Limit};
+use plimsoll_budget::{Bytes, Limit, Reservation};
 use plimsoll_exec::{Engine, ProgramId, Settings};
 use plimsoll_graph::{Graph, Value};
+use plimsoll_plan::split::{Cut, SplitInfo};
 use plimsoll_plan::{Choice, Options, Plan, StateLayout, plan};
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
 use std::path::{Path, PathBuf};
@@ -28,14 +29,31 @@ pub(super) const LOSS: &str = "loss";
 pub(super) struct StepKey {
     pub mode: Mode,
     pub batch: usize,
+    /// It is for batches of fewer rows than that, of which nobody knows how many before they come. Its room is that of a whole batch; it is planned when they come.
+    pub fewer: bool,
     pub fields: Vec<Field>,
 }
 
 /// An engine with the steps it can run.
 pub(super) struct Compiled {
     pub engine: Engine,
-    steps: Vec<StepKey>,
+    /// How large the arena may become.
+    arena: u64,
+    steps: Vec<Ready>,
     made: Made,
+}
+
+/// A step that can run.
+struct Ready {
+    key: StepKey,
+    /// The rows that it is planned for now.
+    rows: usize,
+    program: ProgramId,
+    /// The most nodes that a plan in its place may have, and the slices in which it may run.
+    nodes: usize,
+    cut: Option<Cut>,
+    /// Memory of its own, if it came later.
+    _held: Option<Reservation>,
 }
 
 /// What plans are made under: with others they are made anew.
@@ -49,11 +67,11 @@ struct Made {
 
 impl Compiled {
     pub fn find(&self, key: &StepKey) -> Option<ProgramId> {
-        self.steps.iter().position(|k| k == key)
+        self.steps.iter().find(|step| step.key == *key).map(|step| step.program)
     }
 
     pub fn plans(&self) -> Vec<&Plan> {
-        (0..self.steps.len()).map(|program| self.engine.plan(program)).collect()
+        self.steps.iter().map(|step| self.engine.plan(step.program)).collect()
     }
 
     pub fn weights(&self, variables: &Variables) -> Result<Vec<(String, Tensor)>, Error> {
@@ -106,9 +124,8 @@ fn kept(variables: &Variables) -> impl Iterator<Item = &Variable> {
 }
 
 impl Trainer {
-    /// Makes sure that the engine has these steps and gives their numbers. Weights and all other states stay.
-    /// With what `keeps` says besides, all stays within the memory limit.
-    pub(super) fn compile(&mut self, keys: &[StepKey], keeps: Keeps) -> Result<Vec<ProgramId>, Error> {
+    /// Makes sure that the engine has these steps. Weights and all other states stay. With what `keeps` says besides, all stays within the memory limit.
+    pub(super) fn compile(&mut self, keys: &[StepKey], keeps: Keeps) -> Result<(), Error> {
         self.keeps = keeps;
         if let Some(compiled) = &self.compiled {
             let found: Option<Vec<ProgramId>> = keys.iter().map(|k| compiled.find(k)).collect();
@@ -116,7 +133,7 @@ impl Trainer {
                 && compiled.made == self.made()
                 && self.keep(keeps, &found)
             {
-                return Ok(found);
+                return Ok(());
             }
         }
         let graphs = keys.iter().map(|key| self.trace(key)).collect::<Result<Vec<Graph>, Error>>()?;
@@ -130,8 +147,16 @@ impl Trainer {
                 compiled.engine.set_spill_dir(directory)?;
             }
         }
-        let room = self.room(&graphs, keeps)?;
-        let Choice { layout, plans } = self.choose(keys, &graphs, &room)?;
+        let room = self.room(keys, &graphs, keeps)?;
+        let choice = self.choose(keys, &graphs, &room)?;
+        let arena = choice.arena_bytes();
+        let Choice { layout, plans, .. } = choice;
+        let ready = |(program, (key, plan)): (usize, (&StepKey, &Plan))| {
+            let nodes = plan.graph.nodes().len() + nodes_besides(graphs[program].nodes().len());
+            let cut = plan.split.as_ref().map(SplitInfo::cut);
+            Ready { key: key.clone(), rows: key.batch, program, nodes, cut, _held: None }
+        };
+        let steps: Vec<Ready> = keys.iter().zip(&plans).enumerate().map(ready).collect();
         drop(graphs);
         let made = self.made();
         match &mut self.compiled {
@@ -141,7 +166,7 @@ impl Trainer {
                 // Before there is an arena, which is larger than any memory that this takes.
                 write_states(&mut engine, &self.variables, self.seed, self.restored.as_ref(), |_| true)?;
                 engine.set_plans(plans)?;
-                self.compiled = Some(Compiled { engine, steps: keys.to_vec(), made });
+                self.compiled = Some(Compiled { engine, arena, steps, made });
             }
             Some(compiled) => {
                 let known = compiled.engine.state_layout().clone();
@@ -151,21 +176,71 @@ impl Trainer {
                     write_states(&mut compiled.engine, &self.variables, self.seed, self.restored.as_ref(), is_new)?;
                 }
                 compiled.engine.set_plans(plans)?;
-                (compiled.steps, compiled.made) = (keys.to_vec(), made);
+                (compiled.arena, compiled.steps, compiled.made) = (arena, steps, made);
             }
         }
-        Ok((0..keys.len()).collect())
+        Ok(())
     }
 
-    /// Makes sure that the engine has one more step than those it has, and gives its number. The numbers of others may change.
-    pub(super) fn add_step(&mut self, key: &StepKey) -> Result<ProgramId, Error> {
-        let compiled = self.compiled.as_ref().expect("compiled before");
-        if let Some(program) = compiled.find(key) {
-            return Ok(program);
+    /// Makes sure that there is a step for a batch of so many rows, fewer than those of `key`, and gives its number. The numbers of others may change.
+    ///
+    /// Its room was planned before anything ran: it takes the place of the step for such batches, or stands beside it where there is more.
+    pub(super) fn step_for(&mut self, rows: usize, key: &StepKey) -> Result<ProgramId, Error> {
+        let exact = StepKey { batch: rows, fewer: false, ..key.clone() };
+        let compiled = self.compiled.as_mut().expect("compiled before");
+        let is_there = |step: &&Ready| step.key == exact || step.key == *key && step.rows == rows;
+        if let Some(step) = compiled.steps.iter().find(is_there) {
+            return Ok(step.program);
         }
-        let keys: Vec<StepKey> = compiled.steps.iter().chain([key]).cloned().collect();
-        let programs = self.compile(&keys, self.keeps)?;
-        Ok(programs[keys.len() - 1])
+        if let Some(at) = compiled.steps.iter().position(|step| key.fewer && step.key == *key) {
+            // Planning takes the arena's room.
+            compiled.engine.vacate_arena();
+            let plan = self.plan_in_place_of(at, &exact)?;
+            let compiled = self.compiled.as_mut().expect("compiled before");
+            compiled.engine.occupy_arena();
+            if let Some(plan) = plan {
+                let heap = Bytes(HEAP_OF_A_NODE.0 * plan.graph.nodes().len() as u64);
+                let is_taken = compiled.steps[at].rows != key.batch;
+                let held = if is_taken { self.terms.reserve_beside(heap, self.keeps.input) } else { None };
+                if held.is_none() {
+                    compiled.engine.remove_plan(compiled.steps[at].program);
+                }
+                // What the arena grows by stayed free for that.
+                self.terms.leave_to_arena(Bytes(plan.arena_bytes).saturating_sub(compiled.engine.arena_bytes()));
+                let program = compiled.engine.add_plan(plan)?;
+                let step = &mut compiled.steps[at];
+                match held {
+                    None => (step.rows, step.program) = (rows, program),
+                    held => {
+                        compiled.steps.push(Ready { key: key.clone(), rows, program, nodes: 0, cut: None, _held: held })
+                    }
+                }
+                return Ok(program);
+            }
+        }
+        // Nobody said that there may be such batches.
+        let compiled = self.compiled.as_ref().expect("compiled before");
+        let others = compiled.steps.iter().map(|step| &step.key).filter(|other| !key.fewer || *other != key);
+        let keys: Vec<StepKey> = others.chain([&exact]).cloned().collect();
+        self.compile(&keys, self.keeps)?;
+        Ok(self.compiled.as_ref().and_then(|c| c.find(&exact)).expect("compiled above"))
+    }
+
+    /// A plan of a step that needs no more memory than there is for a step that is ready.
+    fn plan_in_place_of(&mut self, ready: usize, key: &StepKey) -> Result<Option<Plan>, Error> {
+        let graph = self.trace(key)?;
+        let Compiled { engine, arena, steps, .. } = self.compiled.as_ref().expect("compiled before");
+        let ready = &steps[ready];
+        let layout = engine.state_layout();
+        let mut states = states(&self.variables);
+        states.iter_mut().for_each(|s| (s.rank, s.filed) = (None, layout.in_file(&s.name).is_some()));
+        let mut step = self.steps(std::slice::from_ref(key), std::slice::from_ref(&graph)).remove(0);
+        step.cut = ready.cut.map(|cut| cut.for_fewer(key.batch, ready.key.batch));
+        let room = (*arena, ready.nodes);
+        let plan = self.terms.plan_beside(step, &states, room, engine.file_bytes() > Bytes::ZERO)?;
+        drop(graph);
+        give_back_heap();
+        Ok(plan)
     }
 
     fn made(&self) -> Made {
@@ -186,7 +261,7 @@ impl Trainer {
             let layout = layout(&self.variables);
             let mut engine = Engine::open(&self.terms.budget, &layout, Vec::new(), self.terms.threads)?;
             write_states(&mut engine, &self.variables, self.seed, self.restored.as_ref(), |_| true)?;
-            self.compiled = Some(Compiled { engine, steps: Vec::new(), made: self.made() });
+            self.compiled = Some(Compiled { engine, arena: 0, steps: Vec::new(), made: self.made() });
         }
         Ok(())
     }
@@ -256,7 +331,7 @@ impl Trainer {
 
 /// The plan of the training step alone.
 pub(super) fn plan_training(trainer: &mut Trainer, fields: &[Field], batch: usize) -> Result<Plan, Error> {
-    let graph = trainer.trace(&StepKey { mode: Mode::Train, batch, fields: fields.to_vec() })?;
+    let graph = trainer.trace(&StepKey { mode: Mode::Train, batch, fewer: false, fields: fields.to_vec() })?;
     let options = Options { threads: trainer.terms.threads, ..Options::default() };
     Ok(plan(&graph, &layout(&trainer.variables), &options)?)
 }

@@ -6,7 +6,7 @@ use crate::data::{self, BatchSizes, Cardinality, Component, Dataset, Feed, Field
 use crate::error::Error;
 use crate::session::INPUT;
 use crate::trace::Mode;
-use plimsoll_budget::Bytes;
+use plimsoll_budget::{Bytes, Reservation};
 use plimsoll_exec::{Engine, ProgramId};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ const UNKNOWN: Bytes = Bytes::mib(1);
 /// A data set on its way into the steps of one kind.
 pub(super) struct Feeder {
     dataset: Dataset,
-    /// The steps that its batches are for: whole ones first, then others as they are known.
+    /// The steps that its batches are for: whole ones first, then the last, or whatever has fewer rows.
     keys: Vec<StepKey>,
     /// Which input of the steps each component is.
     names: Vec<Option<String>>,
@@ -25,6 +25,8 @@ pub(super) struct Feeder {
     /// The components that the steps have no input for: they are made and dropped.
     dropped: Vec<String>,
     sizes: BatchSizes,
+    /// The memory of a batch of fewer rows than expected, while it is on its way to the step for it: so that it is there, it is held for the whole pass.
+    copy: Option<Reservation>,
     iter: Option<Iter>,
     report: Report,
     waited: Duration,
@@ -54,9 +56,13 @@ impl Feeder {
         let dropped = spec.components().iter().zip(&fields).filter(|(_, field)| !field.as_ref().is_some_and(is_used));
         let dropped = dropped.map(|(component, _)| component.name.clone()).collect();
         let fields: Vec<Field> = fields.into_iter().flatten().collect();
-        let key = |batch: usize| StepKey { mode, batch, fields: fields.clone() };
-        let mut keys = vec![key(sizes.most)];
-        keys.extend(sizes.last.filter(|last| *last != sizes.most).map(key));
+        let key = |batch: usize, fewer: bool| StepKey { mode, batch, fewer, fields: fields.clone() };
+        let mut keys = vec![key(sizes.most, false)];
+        match sizes.last {
+            Some(last) if last != sizes.most => keys.push(key(last, false)),
+            None if sizes.most > 1 => keys.push(key(sizes.most, true)),
+            _ => {}
+        }
         Ok(Feeder {
             dataset,
             keys,
@@ -64,6 +70,7 @@ impl Feeder {
             row_bytes,
             dropped,
             sizes,
+            copy: None,
             iter: None,
             report: Report::default(),
             waited: Duration::ZERO,
@@ -112,15 +119,26 @@ impl Feeder {
     /// The memory without which the pipeline cannot work.
     pub fn least_memory(&self) -> Result<Bytes, Error> {
         let is_given = |component: &Component| !self.dropped.contains(&component.name);
-        let batch = Bytes::from(self.row_bytes.iter().sum::<usize>() * self.sizes.most);
-        let least = self.dataset.least_memory_into(is_given)?.unwrap_or(UNKNOWN + batch * 4);
-        // A last batch that is not known to be the last is copied to the step for it.
-        Ok(if self.n_batches()?.is_none() { least + batch } else { least })
+        let unknown = UNKNOWN + self.whole_batch() * 4;
+        Ok(self.dataset.least_memory_into(is_given)?.unwrap_or(unknown) + self.copy_bytes()?)
+    }
+
+    /// The bytes of a whole batch.
+    fn whole_batch(&self) -> Bytes {
+        Bytes::from(self.row_bytes.iter().sum::<usize>() * self.sizes.most)
+    }
+
+    /// What a batch of fewer rows that is not expected takes on its way to the step for it, at most.
+    fn copy_bytes(&self) -> Result<Bytes, Error> {
+        let is_expected = self.keys.len() == 1 || self.sizes.last.is_some() && self.n_batches()?.is_some();
+        Ok(if is_expected { Bytes::ZERO } else { self.whole_batch() })
     }
 
     /// Begins a pass, in an order of its own; or goes on where an earlier one was when `position` was saved.
     pub fn begin(&mut self, trainer: &Trainer, pass: u64, position: Option<&[u8]>) -> Result<(), Error> {
         self.end();
+        let input = trainer.terms.budget.account(INPUT);
+        self.copy = Some(input.reserve(self.copy_bytes()?).map_err(data::DataError::from)?);
         let options = Options::new(&trainer.terms.budget).account(INPUT).epoch(pass).threads(trainer.terms.threads);
         self.iter = Some(match position {
             None => self.dataset.iter_with(&options)?,
@@ -134,6 +152,7 @@ impl Feeder {
         if let Some(iter) = self.iter.take() {
             self.report.add(&iter.report());
         }
+        self.copy = None;
     }
 
     /// Where the pass is, for going on there.
@@ -162,7 +181,8 @@ impl Feeder {
             (Cardinality::Known(n), Some(last)) if iter.given() + 1 == n => last,
             _ => self.sizes.most,
         };
-        let key = self.keys.iter().find(|k| k.batch == expected).expect("its step was known from the beginning");
+        let is_it = |k: &&StepKey| k.batch == expected && !k.fewer;
+        let key = self.keys.iter().find(is_it).expect("its step was known from the beginning");
         let compiled = trainer.compiled.as_mut().expect("compiled before");
         let program = compiled.find(key).expect("compiled before");
         let mut memory = inputs(&mut compiled.engine, program, &self.names);
@@ -186,16 +206,13 @@ impl Feeder {
     /// Moves a batch of fewer rows than expected to the step for so many, which may have to be made.
     fn move_to(&mut self, trainer: &mut Trainer, from: ProgramId, rows: usize) -> Result<ProgramId, Error> {
         let bytes = Bytes::from(self.row_bytes.iter().sum::<usize>() * rows);
-        let _held = trainer.terms.budget.account(INPUT).reserve(bytes).map_err(data::DataError::from)?;
+        let missing = bytes.saturating_sub(self.copy.as_ref().map_or(Bytes::ZERO, Reservation::bytes));
+        let _held = trainer.terms.budget.account(INPUT).reserve(missing).map_err(data::DataError::from)?;
         let engine = &mut trainer.compiled.as_mut().expect("compiled before").engine;
         let copy = |(memory, size): (Option<&mut [u8]>, &usize)| memory.map(|memory| memory[..rows * size].to_vec());
         let copies: Vec<Option<Vec<u8>>> =
             inputs(engine, from, &self.names).into_iter().zip(&self.row_bytes).map(copy).collect();
-        let key = StepKey { batch: rows, ..self.keys[0].clone() };
-        let program = trainer.add_step(&key)?;
-        if !self.keys.contains(&key) {
-            self.keys.push(key);
-        }
+        let program = trainer.step_for(rows, self.keys.last().expect("that of whole batches at least"))?;
         let engine = &mut trainer.compiled.as_mut().expect("compiled above").engine;
         for (memory, copy) in inputs(engine, program, &self.names).into_iter().zip(copies) {
             if let (Some(memory), Some(copy)) = (memory, copy) {

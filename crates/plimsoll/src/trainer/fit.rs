@@ -86,6 +86,14 @@ impl<'a> Fit<'a> {
         self.handle_interrupt = false;
         self
     }
+
+    /// The data, and that for validation, on their way into steps, and what callbacks keep besides.
+    pub(super) fn feeders(&self, trainer: &Trainer, data: &dyn Feed) -> Result<(Feeder, Option<Feeder>, Keeps), Error> {
+        let feeder = Feeder::new(trainer, Mode::Train, data, self.batch_size, self.shuffle)?;
+        let validation = self.validation.map(|v| Feeder::new(trainer, Mode::Evaluate, v, self.batch_size, false));
+        let copies_of_weights = self.callbacks.iter().map(|c| c.copies_of_weights()).sum();
+        Ok((feeder, validation.transpose()?, Keeps { copies_of_weights, ..Keeps::default() }))
+    }
 }
 
 /// The figures of every epoch, by name.
@@ -138,9 +146,7 @@ pub(super) struct Progress {
 }
 
 pub(super) fn fit(trainer: &mut Trainer, data: &dyn Feed, mut options: Fit<'_>) -> Result<History, Error> {
-    let mut feeder = Feeder::new(trainer, Mode::Train, data, options.batch_size, options.shuffle)?;
-    let validation = options.validation.map(|v| Feeder::new(trainer, Mode::Evaluate, v, options.batch_size, false));
-    let mut validation = validation.transpose()?;
+    let (mut feeder, mut validation, keeps) = options.feeders(trainer, data)?;
     let n_batches = match (options.steps_per_epoch, feeder.n_batches()?) {
         (Some(0), _) => return Err(Error::config("steps per epoch", "is 0; it must be at least 1")),
         (None, _) if feeder.is_endless()? => {
@@ -149,9 +155,7 @@ pub(super) fn fit(trainer: &mut Trainer, data: &dyn Feed, mut options: Fit<'_>) 
         // Only the end tells.
         (steps, known) => steps.or(known.map(|n| n as usize)).unwrap_or(0),
     };
-    let feeders = [Some(&feeder), validation.as_ref()];
-    let copies_of_weights = options.callbacks.iter().map(|c| c.copies_of_weights()).sum();
-    compile(trainer, feeders.into_iter().flatten(), Keeps { copies_of_weights, ..Keeps::default() })?;
+    compile(trainer, std::iter::once(&feeder).chain(&validation), keeps)?;
     let _watcher = if options.handle_interrupt { Watcher::start() } else { None };
     let mut history = History::default();
     let mut go_on = true;
@@ -265,14 +269,23 @@ struct At<'t, 'a> {
 pub(super) fn compile<'f>(
     trainer: &mut Trainer,
     feeders: impl IntoIterator<Item = &'f Feeder>,
-    mut keeps: Keeps,
+    keeps: Keeps,
 ) -> Result<(), Error> {
+    let (keys, keeps) = steps_of(feeders, keeps)?;
+    trainer.compile(&keys, keeps)
+}
+
+/// The steps of several data sets, and what is kept besides with the memory that the pipelines need.
+pub(super) fn steps_of<'f>(
+    feeders: impl IntoIterator<Item = &'f Feeder>,
+    mut keeps: Keeps,
+) -> Result<(Vec<StepKey>, Keeps), Error> {
     let mut keys: Vec<StepKey> = Vec::new();
     for feeder in feeders {
         keeps.input += feeder.least_memory()?;
         keys.extend_from_slice(feeder.keys());
     }
-    trainer.compile(&keys, keeps).map(|_| ())
+    Ok((keys, keeps))
 }
 
 pub(super) fn evaluate(trainer: &mut Trainer, data: &dyn Feed, batch_size: Option<usize>) -> Result<Logs, Error> {

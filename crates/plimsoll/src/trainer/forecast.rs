@@ -2,12 +2,10 @@
 
 use super::Trainer;
 use super::compile::StepKey;
-use super::feed::Feeder;
-use super::limit::Keeps;
+use super::fit::{Fit, steps_of};
 use crate::data::Feed;
 use crate::error::Error;
 use crate::session::{Fixed, HEAP_OF_A_NODE, Kept, Room, with_tables};
-use crate::trace::Mode;
 use plimsoll_budget::Bytes;
 use plimsoll_budget::limits::Limits;
 use plimsoll_graph::Graph;
@@ -24,7 +22,7 @@ pub struct Forecast {
     pub smallest: Bytes,
     /// What is taken before states and arena get any.
     pub fixed: Fixed,
-    /// Page tables, and the heap that plans take.
+    /// Page tables, the heap that plans take, and what it takes to plan a batch of unknown size when it comes, as far as the arena has no room for that.
     pub plans: Bytes,
     /// Buffers and checksums of the spill file; zero without one.
     pub spill: Bytes,
@@ -48,15 +46,15 @@ impl Forecast {
 }
 
 impl Trainer {
-    /// Plans training on this data, with evaluation on other data if there is any, and says what it would take.
+    /// Plans what [`Trainer::fit`] would do with this data and these options, and says what it would take.
     ///
     /// ```
     /// # use plimsoll::{Tensor, data::Arrays, layers::Dense, losses::MeanSquaredError, model::Model, optimizers::Adam};
-    /// # use plimsoll::trainer::Trainer;
+    /// # use plimsoll::trainer::{Fit, Trainer};
     /// # fn main() -> Result<(), plimsoll::Error> {
     /// # let (x, y) = (Tensor::zeros(plimsoll::DType::F32, [64, 8]), Tensor::zeros(plimsoll::DType::F32, [64, 1]));
     /// let mut trainer = Trainer::new(Model::sequential([8]).layer(Dense::new(1)), MeanSquaredError, Adam::new(0.1))?;
-    /// let forecast = trainer.forecast(&Arrays::new(x, y)?, None, 32)?;
+    /// let forecast = trainer.forecast(&Arrays::new(x, y)?, &Fit::epochs(1).batch_size(32))?;
     /// assert!(forecast.smallest <= forecast.unlimited);
     /// # Ok(())
     /// # }
@@ -64,13 +62,8 @@ impl Trainer {
     ///
     /// # Errors
     /// When the data does not suit the model, or the limit cannot be kept ([`Error::WouldNotFit`]).
-    pub fn forecast(
-        &mut self,
-        data: &dyn Feed,
-        validation: Option<&dyn Feed>,
-        batch_size: impl Into<Option<usize>>,
-    ) -> Result<Forecast, Error> {
-        let (keys, graphs, room) = self.all_steps(data, validation, batch_size.into())?;
+    pub fn forecast(&mut self, data: &dyn Feed, options: &Fit<'_>) -> Result<Forecast, Error> {
+        let (keys, graphs, room) = self.all_steps(data, options)?;
         let nothing = Room { limit: Some(Bytes::ZERO), ..room.clone() };
         let (smallest, unlimited) = match self.choice(&keys, &graphs, &nothing) {
             Err(Error::WouldNotFit(refusal)) => (refusal.smallest, refusal.unlimited),
@@ -85,13 +78,14 @@ impl Trainer {
         let states = Bytes(choice.layout.bytes());
         let spill = plimsoll_exec::spill_memory(&choice.layout, &choice.plans);
         let arena = Bytes(choice.plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0));
+        let again = Bytes(choice.arena_bytes()).saturating_sub(arena);
         let plan = choice.plans.into_iter().next().expect("a plan for every step");
         Ok(Forecast {
             limits: room.limits,
             unlimited,
             smallest,
             fixed: room.fixed,
-            plans: tables + Bytes(HEAP_OF_A_NODE.0 * nodes as u64),
+            plans: tables + Bytes(HEAP_OF_A_NODE.0 * nodes as u64) + again,
             spill,
             states,
             arena,
@@ -105,19 +99,12 @@ impl Trainer {
     pub(super) fn all_steps(
         &mut self,
         data: &dyn Feed,
-        validation: Option<&dyn Feed>,
-        batch_size: Option<usize>,
+        options: &Fit<'_>,
     ) -> Result<(Vec<StepKey>, Vec<Graph>, Room), Error> {
-        let feeder = Feeder::new(self, Mode::Train, data, batch_size, false)?;
-        let validation = validation.map(|v| Feeder::new(self, Mode::Evaluate, v, batch_size, false)).transpose()?;
-        let mut keys = feeder.keys().to_vec();
-        let mut input = feeder.least_memory()?;
-        if let Some(other) = &validation {
-            keys.extend(other.keys().iter().cloned());
-            input += other.least_memory()?;
-        }
+        let (feeder, validation, keeps) = options.feeders(self, data)?;
+        let (keys, keeps) = steps_of(std::iter::once(&feeder).chain(&validation), keeps)?;
         let graphs = keys.iter().map(|key| self.trace(key)).collect::<Result<Vec<Graph>, Error>>()?;
-        let room = self.room(&graphs, Keeps { input, ..Keeps::default() })?;
+        let room = self.room(&keys, &graphs, keeps)?;
         Ok((keys, graphs, room))
     }
 }

@@ -3,6 +3,7 @@
 
 use super::Trainer;
 use super::compile::{StepKey, input_name};
+use super::fit::Fit;
 use crate::data::Feed;
 use crate::error::Error;
 use crate::session::{Besides, Kept, MOVABLE, Room, Techniques};
@@ -76,19 +77,13 @@ impl Trainer {
         self.planned().first().map(|plan| Kept::of(plan))
     }
 
-    /// What a training step would cost under `n` limits, from the smallest that would do, for validation too if there is any, to one
+    /// What a training step would cost under `n` limits, from the smallest that would do for all of [`Trainer::fit`] with these options, to one
     /// under which nothing has to be done. Nothing is run but what it takes to measure the model's ops.
     ///
     /// # Errors
     /// When the model cannot be traced.
-    pub fn sweep(
-        &mut self,
-        data: &dyn Feed,
-        validation: Option<&dyn Feed>,
-        batch_size: impl Into<Option<usize>>,
-        n: usize,
-    ) -> Result<Vec<SweepPoint>, Error> {
-        let (keys, graphs, room) = self.all_steps(data, validation, batch_size.into())?;
+    pub fn sweep(&mut self, data: &dyn Feed, options: &Fit<'_>, n: usize) -> Result<Vec<SweepPoint>, Error> {
+        let (keys, graphs, room) = self.all_steps(data, options)?;
         let keys = &keys[..];
         let at = |limit: Bytes| Room { limit: Some(limit), ..room.clone() };
         let (smallest, unlimited) = match self.choice(keys, &graphs, &at(Bytes::ZERO)) {
@@ -142,9 +137,10 @@ impl Trainer {
     }
 
     /// The limit and what of it is taken, with the arena of earlier steps given back.
-    pub(super) fn room(&mut self, graphs: &[Graph], keeps: Keeps) -> Result<Room, Error> {
+    pub(super) fn room(&mut self, keys: &[StepKey], graphs: &[Graph], keeps: Keeps) -> Result<Room, Error> {
         let besides = Besides { results: self.results_bytes(graphs.first(), keeps), input: keeps.input };
-        self.terms.room(graphs, self.compiled.as_ref().map(|c| &c.engine), besides)
+        let room = self.terms.room(graphs, self.compiled.as_ref().map(|c| &c.engine), besides)?;
+        Ok(planning_again(room, keys, graphs))
     }
 
     /// Whether steps that are there already do for what is to be kept now: its memory is reserved if it can be.
@@ -210,11 +206,12 @@ impl Trainer {
             if batch == 0 {
                 break;
             }
-            let fewer = |k: &StepKey| StepKey { batch: k.batch.min(batch), ..k.clone() };
-            let keys: Vec<StepKey> = keys.iter().map(fewer).collect();
+            let smaller = |k: &StepKey| StepKey { batch: k.batch.min(batch), ..k.clone() };
+            let keys: Vec<StepKey> = keys.iter().map(smaller).filter(|k| !k.fewer || k.batch > 1).collect();
             let graphs = keys.iter().map(|key| self.trace(key)).collect::<Result<Vec<Graph>, Error>>().ok()?;
             let (states, steps) = (states(&self.variables), self.steps(&keys, &graphs));
-            if self.terms.exists(&steps, &states, room) {
+            let room = planning_again(room.clone(), &keys, &graphs);
+            if self.terms.exists(&steps, &states, &room) {
                 return Some(format!("batches of {batch}"));
             }
         }
@@ -222,18 +219,26 @@ impl Trainer {
     }
 
     /// The steps as the planner sees them.
-    fn steps<'g>(&self, keys: &[StepKey], graphs: &'g [Graph]) -> Vec<Step<'g>> {
+    pub(super) fn steps<'g>(&self, keys: &[StepKey], graphs: &'g [Graph]) -> Vec<Step<'g>> {
+        // Batches of unknown size are planned for as whole ones, with the same plan.
+        let whole = |key: &StepKey| keys.iter().position(|k| *k == StepKey { fewer: false, ..key.clone() });
         let step = |(key, graph): (&StepKey, &'g Graph)| Step {
-            graph,
+            graph: whole(key).map_or(graph, |at| &graphs[at]),
             batch: Some(Batch { entries: key.batch, inputs: key.fields.iter().map(input_name).collect() }),
             slices: self.slices.filter(|_| key.mode == Mode::Train),
+            cut: None,
         };
         keys.iter().zip(graphs).map(step).collect()
     }
 }
 
+/// The same room when these steps are planned, some of which are planned again when their batches come.
+fn planning_again(room: Room, keys: &[StepKey], graphs: &[Graph]) -> Room {
+    room.planning_again((0..keys.len()).filter(|&i| keys[i].fewer), graphs)
+}
+
 /// The states of a model, with the order in which they go to the file: what is used least often first.
-fn states(variables: &Variables) -> Vec<State> {
+pub(super) fn states(variables: &Variables) -> Vec<State> {
     let rank = |role: Role| match role {
         Role::Moment => Some(0),
         Role::Weight => Some(1),

@@ -54,7 +54,7 @@ pub(super) fn summary(trainer: &mut Trainer, batch: usize) -> Result<Summary, Er
     }
     let fields = natural_fields(trainer, batch)?;
     let plan = plan_training(trainer, &fields, batch)?;
-    let graph = trainer.trace(&StepKey { mode: Mode::Predict, batch, fields: fields.clone() })?;
+    let graph = trainer.trace(&StepKey { mode: Mode::Predict, batch, fewer: false, fields: fields.clone() })?;
     let explanation = explain(&plan);
     let mut layers: Vec<LayerSummary> = Vec::new();
     for (name, output) in layer_outputs(&graph) {

@@ -55,7 +55,7 @@ fn trainer() -> Trainer {
 /// a run directory can hold.
 pub fn real_run(directory: &Path) {
     let rows = data(1024);
-    let points = trainer().sweep(&rows, None, 512, 6).unwrap();
+    let points = trainer().sweep(&rows, &Fit::epochs(1).batch_size(512), 6).unwrap();
     let smallest = points[0].limit;
     let mut trainer = trainer().memory_limit(smallest + Bytes::mib(2));
     let log = RunLog::create(directory, "a small run").unwrap().step_interval(Duration::ZERO);

@@ -7,7 +7,7 @@ use crate::error::{GraphError, RunError};
 use crate::graph::{Graph, Value};
 use crate::op::softmax::{last_axis, rows_of, split_rows};
 use crate::op::{
-    Backward, Cost, Io, OpDef, Reference, Types, expect_floats, expect_inputs, is_outermost, whole_chunks,
+    Backward, Cost, Exact, Io, OpDef, Reference, Types, expect_floats, expect_inputs, is_outermost, whole_chunks,
 };
 use crate::split::Split;
 use crate::{match_float, op_attrs};
@@ -210,14 +210,14 @@ impl OpDef for LayerNormGrad {
         split_sums(rows, scale.map(|i| inputs[i]), types.outputs.len())
     }
 
-    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, batch: usize) -> usize {
+    fn exact_part(&self, inputs: &[Split], types: &Types<'_>, batch: usize) -> Exact {
         let rows = types.inputs[self.places().2].elements();
         match inputs[0] {
             Split::Axis(axis) if types.outputs.len() > 1 => match is_outermost(&types.inputs[0].shape, axis) {
                 true => whole_chunks(norm::CHUNK_ROWS, rows / batch),
-                false => 0,
+                false => Exact::NONE,
             },
-            _ => 1,
+            _ => Exact::ANY,
         }
     }
 
