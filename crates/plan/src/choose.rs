@@ -42,9 +42,7 @@ pub struct Step<'a> {
     pub graph: &'a Graph,
     /// Its batch, if it has one: what can be cut into slices.
     pub batch: Option<Batch>,
-    /// Slices that the user asked for, exact or not; the planner then cuts no further.
-    pub slices: Option<usize>,
-    /// The only way in which the planner may cut it, if it is not to look for one itself.
+    /// The only way in which it may be cut, if the planner is not to look for ways itself. One that is not exact was asked for: then it is not run whole.
     pub cut: Option<Cut>,
 }
 
@@ -74,9 +72,10 @@ pub struct Choice {
 
 /// The steps of a model, looked at from all sides: made once, asked for one room after another.
 pub struct Chooser<'a> {
-    steps: Rc<Vec<Rc<Prepared>>>,
-    /// By step: an earlier one that is the same, and so has the same plan.
-    twins: Rc<Vec<Option<usize>>>,
+    /// The different ones.
+    steps: Rc<Vec<Prepared>>,
+    /// By step as it was asked for: which of these it is.
+    which: Rc<Vec<usize>>,
     /// By step: what its variants take without a limit, by the costs.
     seconds: Vec<Vec<f64>>,
     /// By step: what is known of the least that its variants take within limits, by the costs.
@@ -98,22 +97,23 @@ impl<'a> Chooser<'a> {
     /// # Errors
     /// When a graph breaks its own rules.
     pub fn new(steps: &[Step<'_>], states: &'a [State], options: &Options) -> Result<Chooser<'a>, PlanError> {
-        let is_same = |a: &Step<'_>, b: &Step<'_>| {
-            std::ptr::eq(a.graph, b.graph) && (&a.batch, a.slices, a.cut) == (&b.batch, b.slices, b.cut)
-        };
-        let (mut all, mut twins): (Vec<Rc<Prepared>>, Vec<Option<usize>>) = Default::default();
-        for (i, step) in steps.iter().enumerate() {
-            let twin = steps[..i].iter().position(|other| is_same(step, other));
-            all.push(twin.map_or_else(|| Prepared::new(step, options).map(Rc::new), |twin| Ok(all[twin].clone()))?);
-            twins.push(twin);
+        let is_same =
+            |a: &Step<'_>, b: &Step<'_>| std::ptr::eq(a.graph, b.graph) && (&a.batch, a.cut) == (&b.batch, b.cut);
+        let (mut different, mut which): (Vec<&Step<'_>>, Vec<usize>) = Default::default();
+        for step in steps {
+            let known = different.iter().position(|other| is_same(step, other));
+            which.push(known.unwrap_or(different.len()));
+            different.extend(known.is_none().then_some(step));
         }
-        Ok(Chooser::of(Rc::new(all), Rc::new(twins), states, options))
+        let times = |i: usize| which.iter().filter(|&&step| step == i).count();
+        let prepared = different.iter().enumerate().map(|(i, step)| Prepared::new(step, times(i), options));
+        Ok(Chooser::of(Rc::new(prepared.collect::<Result<_, _>>()?), Rc::new(which), states, options))
     }
 
     /// The same steps with other costs, or with other ways to keep a limit but for cutting them.
     pub fn with(&self, options: &Options) -> Chooser<'a> {
         debug_assert_eq!(self.options.split, options.split);
-        Chooser::of(self.steps.clone(), self.twins.clone(), self.states, options)
+        Chooser::of(self.steps.clone(), self.which.clone(), self.states, options)
     }
 
     /// The same with other costs.
@@ -121,12 +121,7 @@ impl<'a> Chooser<'a> {
         self.with(&Options { costs: costs.clone(), ..self.options.clone() })
     }
 
-    fn of(
-        steps: Rc<Vec<Rc<Prepared>>>,
-        twins: Rc<Vec<Option<usize>>>,
-        states: &'a [State],
-        options: &Options,
-    ) -> Chooser<'a> {
+    fn of(steps: Rc<Vec<Prepared>>, which: Rc<Vec<usize>>, states: &'a [State], options: &Options) -> Chooser<'a> {
         let mut movable: Vec<usize> = Vec::new();
         if options.spill {
             movable.extend((0..states.len()).filter(|&i| states[i].rank.is_some() && !states[i].filed));
@@ -137,7 +132,7 @@ impl<'a> Chooser<'a> {
         let plain = Options { costs: CostModel::default(), ..hasty(options) };
         Chooser {
             steps,
-            twins,
+            which,
             seconds,
             bounds,
             states,
@@ -150,7 +145,12 @@ impl<'a> Chooser<'a> {
 
     /// The nodes of the largest graph that is looked at: what the search takes grows with it.
     pub fn most_nodes(&self) -> usize {
-        self.steps.iter().map(|step| step.most_nodes()).max().unwrap_or(0)
+        self.steps.iter().map(Prepared::most_nodes).max().unwrap_or(0)
+    }
+
+    /// Seconds of all steps, each as its variants tell.
+    fn sum_of(&self, seconds: impl Fn(&[f64]) -> f64) -> f64 {
+        self.which.iter().map(|&i| seconds(&self.seconds[i])).sum()
     }
 
     /// The steps when nothing is cut, computed again or moved; checked.
@@ -165,22 +165,19 @@ impl<'a> Chooser<'a> {
 
     fn whole(&self) -> Result<Choice, PlanError> {
         let layout = self.layout(0);
-        let plans = self.each(|i| self.step(i, &self.options).whole(&layout))?;
+        let plans = (0..self.steps.len()).map(|i| self.step(i, &self.options).whole(&layout));
+        let plans = plans.collect::<Result<_, _>>()?;
         Ok(self.choice(layout, plans))
     }
 
-    /// Something for every step; those that are the same get the same.
-    fn each<T: Clone>(&self, mut of: impl FnMut(usize) -> Result<T, PlanError>) -> Result<Vec<T>, PlanError> {
-        let mut all: Vec<T> = Vec::with_capacity(self.steps.len());
-        for (i, twin) in self.twins.iter().enumerate() {
-            let one = twin.map_or_else(|| of(i), |twin| Ok(all[twin].clone()))?;
-            all.push(one);
-        }
-        Ok(all)
-    }
-
+    /// The choice with these plans of the different steps.
     fn choice(&self, layout: StateLayout, plans: Vec<Plan>) -> Choice {
-        Choice { layout, plans, reserve: self.options.reserve }
+        let (mut all, mut different) = (Vec::<Plan>::with_capacity(self.which.len()), plans.into_iter());
+        for (place, step) in self.which.iter().enumerate() {
+            let known = self.which[..place].iter().position(|other| other == step).map(|same| all[same].clone());
+            all.push(known.or_else(|| different.next()).expect("every step has a plan"));
+        }
+        Choice { layout, plans: all, reserve: self.options.reserve }
     }
 
     /// What the steps take then, with all nodes.
@@ -270,7 +267,8 @@ impl<'a> Chooser<'a> {
 
     /// A step, to be planned with these options.
     fn step<'s>(&'s self, index: usize, options: &'s Options) -> Planning<'s> {
-        Planning { step: &self.steps[index], seconds: &self.seconds[index], bounds: &self.bounds[index], options }
+        let step = &self.steps[index];
+        Planning { step, seconds: &self.seconds[index], bounds: &self.bounds[index], options: step.options(options) }
     }
 
     /// A layout with the first `n` movable states in the file, besides those that live there.
@@ -285,14 +283,15 @@ impl<'a> Chooser<'a> {
     fn feasible(&self, n: usize, room: u64) -> Result<Option<Choice>, PlanError> {
         let Some(found) = self.found(n, room)? else { return Ok(None) };
         let layout = self.layout(n);
-        let plans = self.each(|i| {
-            let mut plan = self.step(i, &self.plain).plan_of(found[i].clone(), &layout)?;
+        let plans = found.into_iter().enumerate().map(|(i, found)| {
+            let mut plan = self.step(i, &self.plain).plan_of(found, &layout)?;
             // It was found by costs that nobody measured.
             let time = predict(&plan.graph, plan.instructions.iter().map(|i| i.node), &self.options.costs);
             (plan.recomputed.seconds, plan.recomputed.score) = (time.seconds, time.score);
             plan.recomputed.extra_seconds = time.seconds - self.seconds[i][0];
             Ok(plan)
-        })?;
+        });
+        let plans = plans.collect::<Result<_, PlanError>>()?;
         Ok(Some(self.choice(layout, plans)))
     }
 
@@ -315,7 +314,7 @@ impl<'a> Chooser<'a> {
         for i in 0..self.steps.len() {
             let below = (space - nodes).saturating_add(1);
             let Some(need) = self.step(i, &self.plain).smallest(layout, below)? else { return Ok(None) };
-            (arena, nodes) = (need.size.arena.max(arena), nodes + self.options.node_bytes * need.size.nodes);
+            (arena, nodes) = (need.size.arena.max(arena), nodes + self.node_bytes(i) * need.size.nodes);
             if self.options.reserve.of(arena) + nodes > space {
                 return Ok(None);
             }
@@ -324,15 +323,20 @@ impl<'a> Chooser<'a> {
         Ok(Some(needs))
     }
 
+    /// What a node of a step takes, wherever the step is.
+    fn node_bytes(&self, step: usize) -> u64 {
+        self.options.node_bytes * self.steps[step].times as u64
+    }
+
     /// What `plan` gives for every step and a limit for its arena and nodes, so that all keep within the space: they share the arena, but the nodes of all
     /// are there at once. A step is planned beside the nodes of the others, which are known once these are planned.
-    fn each_within<T: Clone>(
+    fn each_within<T>(
         &self,
         space: u64,
         size: impl Fn(&T) -> Size,
         mut plan: impl FnMut(usize, u64) -> Result<Option<T>, PlanError>,
     ) -> Result<Option<Vec<T>>, PlanError> {
-        let mut nodes: Vec<u64> = self.steps.iter().map(|s| s.overhead(0, &self.options)).collect();
+        let mut nodes: Vec<u64> = (0..self.steps.len()).map(|i| self.step(i, &self.options).overhead(0)).collect();
         for _ in 0..ROUNDS {
             let (mut all, mut arena) = (Vec::<T>::with_capacity(self.steps.len()), 0);
             for i in 0..self.steps.len() {
@@ -340,10 +344,9 @@ impl<'a> Chooser<'a> {
                 let Some(limit) = space.checked_sub(others).map(|space| self.options.reserve.within(space)) else {
                     return Ok(None);
                 };
-                let found = self.twins[i].map_or_else(|| plan(i, limit), |twin| Ok(Some(all[twin].clone())))?;
-                let Some(found) = found else { return Ok(None) };
+                let Some(found) = plan(i, limit)? else { return Ok(None) };
                 let size = size(&found);
-                (nodes[i], arena) = (self.options.node_bytes * size.nodes, arena.max(size.arena));
+                (nodes[i], arena) = (self.node_bytes(i) * size.nodes, arena.max(size.arena));
                 all.push(found);
             }
             if self.options.reserve.of(arena) + nodes.iter().sum::<u64>() <= space {
@@ -364,9 +367,9 @@ impl<'a> Chooser<'a> {
             let Some(space) = below.checked_sub(layout.bytes()) else { continue };
             let Some(needs) = self.least_of_all(&layout, space)? else { continue };
             let arena = self.options.reserve.of(needs.iter().map(|need| need.size.arena).max().unwrap_or(0));
-            let nodes: u64 = needs.iter().map(|need| need.size.nodes).sum();
+            let nodes: u64 = needs.iter().enumerate().map(|(i, need)| self.node_bytes(i) * need.size.nodes).sum();
             let most = needs.into_iter().max_by_key(|need| need.size.bytes(self.options.node_bytes));
-            let bytes = layout.bytes() + arena + self.options.node_bytes * nodes;
+            let bytes = layout.bytes() + arena + nodes;
             least = Some((bytes, n, most.unwrap_or_default()));
         }
         Ok(least.unwrap_or_default())
@@ -487,12 +490,7 @@ mod tests {
     fn steps_do_with_the_largest_arena_and_the_nodes_of_all() {
         let rows = 4096;
         let ((training, states), (evaluation, _)) = (chain(rows, 24, true), chain(rows, 24, false));
-        let step = |graph| Step {
-            graph,
-            batch: Some(Batch { entries: rows, inputs: vec!["x".into()] }),
-            slices: None,
-            cut: None,
-        };
+        let step = |graph| Step { graph, batch: Some(Batch { entries: rows, inputs: vec!["x".into()] }), cut: None };
         for (recompute, spill) in [(true, false), (false, true), (true, true)] {
             let options = Options { recompute, spill, split: true, node_bytes: 2048, ..Options::default() };
             let chooser = |steps: &[Step<'_>]| Chooser::new(steps, &states, &options).unwrap();
@@ -523,7 +521,7 @@ mod tests {
         let mut n_cut = 0;
         for [split, recompute, spill] in [[true, false, false], [false, true, false], [false, false, true], [true; 3]] {
             let options = Options { recompute, spill, split, node_bytes: 256, ..Options::default() };
-            let step = Step { graph: &whole, batch: batch(rows), slices: None, cut: None };
+            let step = Step { graph: &whole, batch: batch(rows), cut: None };
             let chooser = Chooser::new(&[step], &states, &options).unwrap();
             let told = chooser.refusal(0).unwrap().smallest;
             let choice = chooser.within(told, f64::INFINITY).unwrap().expect("the smallest room does");
@@ -540,7 +538,7 @@ mod tests {
             for fewer in [1, 2, 3, 63, 64, 65, 127, 129, 255, 256, 257, 383, 449, 511, 513, 577, 639, 641, 698, 699] {
                 let graph = chain(fewer, 8, true).0;
                 let cut = cut.map(|cut| cut.for_fewer(fewer, rows));
-                let step = Step { graph: &graph, batch: batch(fewer), slices: None, cut };
+                let step = Step { graph: &graph, batch: batch(fewer), cut };
                 let options = Options { split: cut.is_some(), ..options.clone() };
                 let chooser = Chooser::new(&[step], &states, &options).unwrap();
                 let room = Reserve { least: 0, spare: true }.of(plan.arena_bytes);

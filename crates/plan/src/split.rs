@@ -46,6 +46,11 @@ impl Cut {
         Cut { entries, exact: true, stretches: 1, small: SMALL }
     }
 
+    /// So many slices of a batch, whether they leave every bit as it is or not.
+    pub fn into_slices(slices: usize, entries: usize) -> Cut {
+        Cut { exact: false, ..Cut::exact(entries.div_ceil(slices)) }
+    }
+
     /// The same for a batch of fewer entries than the `of` it was chosen for: what was not small then is not small now.
     pub fn for_fewer(self, entries: usize, of: usize) -> Cut {
         Cut { small: self.small * entries / of, ..self }

@@ -78,8 +78,7 @@ fn a_larger_room_is_not_slower_and_a_smaller_one_does_not_take_more() {
     for model in 0..models {
         let mut dice = Dice(model as u64 + 1);
         let (graph, states, entries) = training_step(&mut dice);
-        let step =
-            Step { graph: &graph, batch: Some(Batch { entries, inputs: vec!["x".into()] }), slices: None, cut: None };
+        let step = Step { graph: &graph, batch: Some(Batch { entries, inputs: vec!["x".into()] }), cut: None };
         let search = Effort { base: 300_000, per_task: 3_000, ..Effort::NORMAL };
         let (spill, split) = (dice.below(2) == 0, dice.below(3) > 0);
         let options = Options { search, spill, split, node_bytes: 512, ..Options::default() };

@@ -8,7 +8,7 @@
 //! What a choice takes is not all of its rung. So a room may be kept by those of the next rungs above it, when they are packed as tightly as can be, and
 //! they count too: what is faster and needs less is not only found by those who have more.
 
-use super::step::Size;
+use super::step::{Prepared, Size};
 use super::{Choice, Chooser, GRAIN, hasty};
 use crate::limit::{self, Outcome};
 use crate::{Plan, PlanError};
@@ -147,7 +147,7 @@ impl Chooser<'_> {
     /// How far to look: the dearer a rung is, the less far.
     fn reach(&self) -> Reach {
         let nodes = self.most_nodes();
-        let looked_at: usize = self.steps.iter().map(|step| step.all_nodes()).sum::<usize>() * self.layouts().len();
+        let looked_at: usize = self.steps.iter().map(Prepared::all_nodes).sum::<usize>() * self.layouts().len();
         let anyway = (NODES_ANYWAY / looked_at.max(1)).clamp(1, MOST_ANYWAY);
         let (nearest, above) = match nodes {
             _ if nodes > LARGEST => (2, 0),
@@ -162,7 +162,7 @@ impl Chooser<'_> {
 
     /// Seconds of a first plan from which on a longer search is not expected to come below what is known.
     fn hopeless(&self, known: f64) -> f64 {
-        let plain: f64 = self.seconds.iter().map(|s| s[0]).sum();
+        let plain = self.sum_of(|seconds| seconds[0]);
         (plain + HOPELESS * (known - plain)).min(HOPELESS_IN_ALL * known)
     }
 
@@ -203,7 +203,7 @@ impl Chooser<'_> {
 
     /// Seconds that no choice is below.
     fn least_seconds(&self) -> f64 {
-        self.seconds.iter().map(|s| s.iter().copied().fold(f64::INFINITY, f64::min)).sum()
+        self.sum_of(|seconds| seconds.iter().copied().fold(f64::INFINITY, f64::min))
     }
 
     /// The choice of a rung, if its first plan takes less than `most` seconds.
@@ -236,18 +236,18 @@ impl Chooser<'_> {
         let options = hasty(&self.options);
         let Some(space) = room.checked_sub(layout.bytes()) else { return Ok(Rung::Nothing) };
         // What steps that are not planned yet take at least counts too.
-        let spare = below - self.seconds.iter().map(|s| s[0]).sum::<f64>();
+        let spare = below - self.sum_of(|seconds| seconds[0]);
         let (mut left, mut too_slow) = (spare, false);
         let plans = self.each_within(space, Size::of, |i, limit| {
             if i == 0 {
                 left = spare;
             }
-            let times = 1 + self.twins.iter().filter(|twin| **twin == Some(i)).count();
-            let most = left / times as f64 + self.seconds[i][0];
+            let times = self.steps[i].times as f64;
+            let most = left / times + self.seconds[i][0];
             let outcome = self.step(i, &options).quick_within(&layout, limit, most)?;
             too_slow = matches!(outcome, Outcome::TooSlow(_));
             let Outcome::Plan(plan) = outcome else { return Ok(None) };
-            left -= (plan.recomputed.seconds - self.seconds[i][0]) * times as f64;
+            left -= (plan.recomputed.seconds - self.seconds[i][0]) * times;
             Ok(Some(*plan))
         })?;
         Ok(match plans {
@@ -261,17 +261,19 @@ impl Chooser<'_> {
     fn finish(&self, choice: Choice, room: u64) -> Result<Choice, PlanError> {
         let mut best = choice;
         for i in 0..self.steps.len() {
-            let nodes = |plan: &Plan| self.options.node_bytes * plan.graph.nodes().len() as u64;
-            let others = best.bytes(self.options.node_bytes) - best.bytes(0) - nodes(&best.plans[i]);
+            let places: Vec<usize> = (0..self.which.len()).filter(|&place| self.which[place] == i).collect();
+            let known = best.plans[places[0]].clone();
+            let nodes = self.node_bytes(i) * Size::of(&known).nodes;
+            let others = best.bytes(self.options.node_bytes) - best.bytes(0) - nodes;
             let limit = self.options.reserve.within(room.saturating_sub(best.layout.bytes() + others));
-            let known = best.plans[i].clone();
-            let plan = match self.twins[i] {
-                Some(twin) => best.plans[twin].clone(),
-                None => self.step(i, &self.options).cheapest_within(&best.layout, limit, known)?,
+            let plan = self.step(i, &self.options).cheapest_within(&best.layout, limit, known)?;
+            let put = |best: &mut Choice, plan: Plan| {
+                places[1..].iter().for_each(|&place| best.plans[place] = plan.clone());
+                std::mem::replace(&mut best.plans[places[0]], plan)
             };
-            let before = std::mem::replace(&mut best.plans[i], plan);
+            let before = put(&mut best, plan);
             if best.bytes(self.options.node_bytes) > room {
-                best.plans[i] = before;
+                put(&mut best, before);
             }
         }
         Ok(best)

@@ -35,6 +35,8 @@ pub(super) struct Prepared {
     fused: Graph,
     order: Vec<NodeId>,
     batch: Option<Batch>,
+    /// How often it is there: its plan is the same, but every time has nodes of its own.
+    pub times: usize,
     /// The whole batch first, then ever smaller slices.
     variants: Vec<Variant>,
     /// What was found out about floors.
@@ -139,23 +141,19 @@ pub(super) struct Planning<'s> {
     pub seconds: &'s [f64],
     /// What they take within one at least.
     pub bounds: &'s Bounds,
-    pub options: &'s Options,
+    pub options: Cow<'s, Options>,
 }
 
 impl Prepared {
-    pub fn new(step: &Step<'_>, options: &Options) -> Result<Prepared, PlanError> {
+    /// The step, which is there so many times.
+    pub fn new(step: &Step<'_>, times: usize, options: &Options) -> Result<Prepared, PlanError> {
         step.graph.verify()?;
         let fused = fuse::fuse(step.graph)?;
         let mut cuts: Vec<Cut> = Vec::new();
-        let cut = |entries, exact| Cut { exact, ..Cut::exact(entries) };
         if let Some(batch) = &step.batch {
-            match step.slices {
-                Some(n) if n > 1 => cuts.push(cut(batch.entries.div_ceil(n), false)),
-                Some(_) => {}
-                None if step.cut.is_some() => cuts.extend(step.cut.filter(|cut| cut.entries < batch.entries)),
-                None if options.split => {
-                    cuts.extend(split::candidates(&fused, batch).into_iter().map(|entries| cut(entries, true)));
-                }
+            match step.cut {
+                Some(cut) => cuts.extend(Some(cut).filter(|cut| cut.entries < batch.entries)),
+                None if options.split => cuts.extend(split::candidates(&fused, batch).into_iter().map(Cut::exact)),
                 None => {}
             }
         }
@@ -163,6 +161,7 @@ impl Prepared {
             order: schedule::schedule(&fused),
             fused,
             batch: step.batch.clone(),
+            times,
             variants: Vec::new(),
             floors: RefCell::default(),
             least: RefCell::default(),
@@ -228,26 +227,38 @@ impl Prepared {
         std::iter::once(whole).chain(slices).collect()
     }
 
-    /// Memory outside the arena, with room for nodes that evictions add.
-    pub fn overhead(&self, variant: usize, options: &Options) -> u64 {
-        let nodes = self.variants[variant].n_nodes as u64;
-        options.node_bytes * if options.recompute || options.spill { nodes + nodes / 2 } else { nodes }
+    /// Options by which a node takes as much as it does wherever the step is.
+    pub fn options<'o>(&self, options: &'o Options) -> Cow<'o, Options> {
+        match self.times {
+            1 => Cow::Borrowed(options),
+            times => Cow::Owned(Options { node_bytes: times as u64 * options.node_bytes, ..options.clone() }),
+        }
     }
 }
 
 impl Planning<'_> {
+    /// Memory outside the arena, with room for nodes that evictions add.
+    pub fn overhead(&self, variant: usize) -> u64 {
+        let (nodes, options) = (self.step.variants[variant].n_nodes as u64, &self.options);
+        options.node_bytes * if options.recompute || options.spill { nodes + nodes / 2 } else { nodes }
+    }
+
     /// The plan without a limit.
     pub fn whole(&self, layout: &StateLayout) -> Result<Plan, PlanError> {
         let Opened { graph, order, split } = self.step.open(self.step.variants[0].cut)?;
-        let plan =
-            limit::plan_within(graph.into_owned(), &order, layout, &Options { limit: None, ..self.options.clone() })?;
+        let plan = limit::plan_within(
+            graph.into_owned(),
+            &order,
+            layout,
+            &Options { limit: None, ..(*self.options).clone() },
+        )?;
         Ok(self.complete(plan, 0, split))
     }
 
     /// The plan of a variant that needs least, by a search that knows of no limit, if that is less than `below` bytes.
     fn least_plan(&self, variant: usize, layout: &StateLayout, below: u64) -> Result<Option<(Plan, Need)>, PlanError> {
         let Opened { graph, order, split } = self.step.open(self.step.variants[variant].cut)?;
-        let least = limit::least_plan(&graph, &order, layout, self.options, below)?;
+        let least = limit::least_plan(&graph, &order, layout, &self.options, below)?;
         Ok(least.map(|(plan, floor, floor_op)| {
             let size = Size::of(&plan);
             let floor = floor + self.options.node_bytes * size.nodes;
@@ -277,8 +288,8 @@ impl Planning<'_> {
     /// A plan whose arena and nodes keep a limit and that takes less than `below` seconds, if one is found soon.
     fn plan_soon(&self, variant: usize, layout: &StateLayout, limit: u64, below: f64) -> Result<Outcome, PlanError> {
         let Opened { graph, order, split } = self.step.open(self.step.variants[variant].cut)?;
-        let within = limit.saturating_sub(self.step.overhead(variant, self.options));
-        let mut options = Options { limit: Some(within), ..self.options.clone() };
+        let within = limit.saturating_sub(self.overhead(variant));
+        let mut options = Options { limit: Some(within), ..(*self.options).clone() };
         for attempt in 0..=TRIES {
             let plan = match limit::plan_soon(&graph, &order, layout, &options, below)? {
                 Outcome::Plan(plan) => plan,
@@ -358,7 +369,7 @@ impl Planning<'_> {
         let mut floors = Vec::with_capacity(self.step.variants.len());
         for (i, variant) in self.step.variants.iter().enumerate() {
             let opened = self.step.open(variant.cut)?;
-            let floor = Problem::of(&opened.graph, &opened.order, layout, self.options).floor().bytes;
+            let floor = Problem::of(&opened.graph, &opened.order, layout, &self.options).floor().bytes;
             floors.push((self.options.node_bytes * variant.n_nodes as u64 + floor, i));
         }
         floors.sort_unstable();
@@ -371,7 +382,7 @@ impl Planning<'_> {
     fn lowest(&self, layout: &StateLayout) -> Result<Vec<(u64, usize)>, PlanError> {
         let mut floors = self.floors(layout)?;
         let base = |variant: usize| self.options.node_bytes * self.step.variants[variant].n_nodes as u64;
-        floors.sort_by_key(|(floor, i)| floor - base(*i) + self.step.overhead(*i, self.options));
+        floors.sort_by_key(|(floor, i)| floor - base(*i) + self.overhead(*i));
         let mut seen = Vec::new();
         floors.retain(|(_, i)| {
             let stretches = self.step.variants[*i].cut.map(|cut| cut.stretches);
@@ -452,7 +463,7 @@ impl Planning<'_> {
     /// The cheapest plan within the limit after a longer search, starting from one that is known: of its variant, and of others that may turn out
     /// to be cheaper.
     pub fn cheapest_within(&self, layout: &StateLayout, limit: u64, known: Plan) -> Result<Plan, PlanError> {
-        let hasty = Planning { options: &hasty(self.options), ..*self };
+        let hasty = Planning { options: Cow::Owned(hasty(&self.options)), ..*self };
         let first = self.variant_of(known.split.as_ref());
         let most = self.seconds[0] + SIMILAR * (known.recomputed.seconds - self.seconds[0]);
         let mut cheapest = known;
@@ -475,7 +486,7 @@ impl Planning<'_> {
     /// The cheapest plan that is found soon in an arena of so many bytes and with so many nodes at most; where none is, the least of a variant.
     pub fn in_arena(&self, layout: &StateLayout, arena: u64, nodes: u64) -> Result<Option<Plan>, PlanError> {
         let fits = |plan: &Plan| plan.arena_bytes <= arena && plan.graph.nodes().len() as u64 <= nodes;
-        let options = Options { limit: Some(arena), ..self.options.clone() };
+        let options = Options { limit: Some(arena), ..(*self.options).clone() };
         let mut cheapest: Option<Plan> = None;
         for (i, variant) in self.step.variants.iter().enumerate() {
             let below = cheapest.as_ref().map_or(f64::INFINITY, |plan| plan.recomputed.seconds);
@@ -487,7 +498,7 @@ impl Planning<'_> {
                 Outcome::Plan(plan) => Some(*plan).filter(fits),
                 _ => None,
             };
-            let least = || limit::least_plan(&graph, &order, layout, self.options, u64::MAX);
+            let least = || limit::least_plan(&graph, &order, layout, &self.options, u64::MAX);
             let plan = match soon {
                 None if cheapest.is_none() => least()?.map(|(plan, ..)| plan).filter(fits),
                 soon => soon,
@@ -543,7 +554,7 @@ mod tests {
         let loss = g.mean_all(square).unwrap();
         g.output("loss", loss);
         let batch = Some(Batch { entries: 4096, inputs: vec!["x".into()] });
-        let step = Prepared::new(&Step { graph: &g, batch, slices: None, cut: None }, &Options::default()).unwrap();
+        let step = Prepared::new(&Step { graph: &g, batch, cut: None }, 1, &Options::default()).unwrap();
         assert!(step.variants.len() > 2, "there is nothing to choose from");
 
         // By these figures the whole batch takes a second an op, and what runs on slices takes none, but for the finest, which take long.

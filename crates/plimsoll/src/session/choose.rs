@@ -363,7 +363,7 @@ impl Terms {
         for (i, step) in steps.iter().enumerate() {
             let is_known = steps[..i].iter().any(|other| std::ptr::eq(other.graph, step.graph));
             let Some(fused) = fuse::fuse(step.graph).ok().filter(|_| !is_known) else { continue };
-            let batch = step.batch.as_ref().filter(|_| self.techniques.split || step.slices.is_some());
+            let batch = step.batch.as_ref().filter(|_| self.techniques.split || step.cut.is_some());
             for (batch, entries) in
                 batch.iter().flat_map(|batch| a_few_slices(&fused, batch).into_iter().map(move |e| (batch, e)))
             {

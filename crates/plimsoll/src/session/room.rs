@@ -81,7 +81,7 @@ impl<'a> Work<'a> {
 
     /// What is to be planned.
     pub fn step(&self) -> Step<'_> {
-        Step { graph: self.graph, batch: self.batch.clone(), slices: None, cut: None }
+        Step { graph: self.graph, batch: self.batch.clone(), cut: None }
     }
 
     /// The session's state that one of the graph is bound to.

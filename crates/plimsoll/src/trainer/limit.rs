@@ -13,7 +13,7 @@ use plimsoll_budget::{Bytes, Ledger};
 use plimsoll_exec::ProgramId;
 use plimsoll_graph::Graph;
 use plimsoll_plan::choose::State;
-use plimsoll_plan::split::Batch;
+use plimsoll_plan::split::{Batch, Cut};
 use plimsoll_plan::{Choice, Plan, Step};
 use std::path::PathBuf;
 
@@ -225,8 +225,7 @@ impl Trainer {
         let step = |(key, graph): (&StepKey, &'g Graph)| Step {
             graph: whole(key).map_or(graph, |at| &graphs[at]),
             batch: Some(Batch { entries: key.batch, inputs: key.fields.iter().map(input_name).collect() }),
-            slices: self.slices.filter(|_| key.mode == Mode::Train),
-            cut: None,
+            cut: self.slices.filter(|_| key.mode == Mode::Train).map(|n| Cut::into_slices(n, key.batch)),
         };
         keys.iter().zip(graphs).map(step).collect()
     }
