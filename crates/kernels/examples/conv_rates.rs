@@ -1,6 +1,6 @@
 //! Rates of convolution and its gradients at the sizes of known networks, in GFLOP/s.
 //!
-//! `cargo run --release -p plimsoll-kernels --example conv_rates [threads]`; expect 80 to 95% of the rate of a large
+//! `cargo run --release -p plimsoll-kernels --example conv_rates [threads [only layers with this in their name]]`; expect 80 to 95% of the rate of a large
 //! matrix product for layers of 32 channels and more.
 
 use plimsoll_kernels::Pool;
@@ -35,6 +35,10 @@ fn main() {
         (64, 1, 1, 1, 512, 512),
         (1, 56, 1, 3, 64, 64),
         (1, 7, 1, 3, 512, 512),
+        (4, 160, 1, 3, 128, 64),
+        (4, 80, 1, 3, 256, 128),
+        (4, 40, 1, 3, 512, 256),
+        (4, 20, 1, 3, 1024, 512),
     ] {
         layer(&pool, batch, size, stride, kernel, from, to, 1);
     }
@@ -83,6 +87,10 @@ fn layer(
     let pad = ((output - 1) * stride + kernel).saturating_sub(size) / 2;
     let axis = Axis { input: size, output, kernel, stride, dilation: 1, pad };
     let g = Geometry { batch, in_channels: from, out_channels: to, groups, axes: [Axis::POINT, axis, axis] };
+    let name = format!("{batch}x{size}x{size} {kernel}x{kernel}/{stride} {from}->{to} g{groups}");
+    if std::env::args().nth(2).is_some_and(|wanted| !name.contains(&wanted)) {
+        return 0.0;
+    }
     let x = vec![0.5f32; g.input_len()];
     let filter = vec![0.25f32; g.filter_len()];
     let dy = vec![0.125f32; g.output_len()];
@@ -98,8 +106,7 @@ fn layer(
     let flops = g.flops() as f64;
     let show = |s: f64, need: usize| format!("{:8.3} ms {:4.0} {:5}K", s * 1e3, flops / s * 1e-9, need >> 10);
     println!(
-        "{:28} {:9.3} {:>20} {:>20} {:>20}",
-        format!("{batch}x{size}x{size} {kernel}x{kernel}/{stride} {from}->{to} g{groups}"),
+        "{name:28} {:9.3} {:>20} {:>20} {:>20}",
         flops * 1e-9,
         show(forward, need[0]),
         show(grad_input, need[1]),

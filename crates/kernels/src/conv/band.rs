@@ -29,11 +29,12 @@ pub(super) struct Block {
 /// Where a block's source cells lie.
 ///
 /// The cell at `row` and `column` that the block's results see through depth tap `slice_taps.start + m` stands at
-/// `m * slice + (row - first_row) * row_pitch + (column - first_column) * channels`.
+/// `m * slice + (row - first_row) * row_pitch + (column - first_column) * pitch`.
 pub(super) struct View<T> {
     pub start: *const T,
     pub slice: usize,
     pub row_pitch: usize,
+    pub pitch: usize,
     pub first_row: isize,
     pub first_column: isize,
     pub slice_taps: Range<usize>,
@@ -51,11 +52,16 @@ impl Bands {
         Bands { axes: sizes.axes, direction, channels, has_margin }
     }
 
-    /// Elements that a block of so many rows and columns reads, with its margin.
-    pub fn len(&self, rows: usize, columns: usize) -> usize {
+    /// Cells that a block of so many rows and columns reads, with its margin.
+    pub fn cells(&self, rows: usize, columns: usize) -> usize {
         let [depth, height, width] = self.axes;
         let rows = height.window(self.direction, rows).min(height.sources(self.direction));
-        depth.kernel * rows * width.window(self.direction, columns) * self.channels
+        depth.kernel * rows * width.window(self.direction, columns)
+    }
+
+    /// Elements of these.
+    pub fn len(&self, rows: usize, columns: usize) -> usize {
+        self.cells(rows, columns) * self.channels
     }
 
     /// Elements of scratch for [`Bands::view`] of such a block: none if there is no margin to add.
@@ -65,6 +71,19 @@ impl Bands {
 
     /// What a block reads, copied to `scratch` if there is a margin.
     pub fn view<T: Float>(&self, source: &[T], block: &Block, scratch: &mut [T]) -> View<T> {
+        self.view_of(source, block, &(0..self.channels), self.channels, scratch)
+    }
+
+    /// What a block reads of some channels, `pitch` elements from one column to the next; copied to `scratch` unless it is all there is and without a
+    /// margin.
+    pub fn view_of<T: Float>(
+        &self,
+        source: &[T],
+        block: &Block,
+        channels: &Range<usize>,
+        pitch: usize,
+        scratch: &mut [T],
+    ) -> View<T> {
         let [depth, height, width] = self.axes.map(|axis| axis.sources(self.direction));
         let axis = &self.axes[0];
         let walk = axis.walk(self.direction, block.depth % axis.phases(self.direction));
@@ -77,26 +96,36 @@ impl Bands {
         let first_slice = if slice_taps.is_empty() { 0 } else { first_slice as usize };
         let slice = |i: usize| (block.sample * depth + first_slice + i * walk.tap_step) * height;
         let pixel = |slice: usize, row: usize, column: usize| ((slice + row) * width + column) * self.channels;
-        if !self.has_margin {
+        let is_all = pitch == self.channels;
+        if !self.has_margin && is_all {
             return View {
                 start: source[pixel(slice(0), 0, 0)..].as_ptr(),
                 slice: walk.tap_step * height * width * self.channels,
                 row_pitch: width * self.channels,
+                pitch: self.channels,
                 first_row: 0,
                 first_column: 0,
                 slice_taps,
             };
         }
-        let row_pitch = columns.len() * self.channels;
+        let row_pitch = columns.len() * pitch;
         let inside = clip(&columns, width);
-        let before = ((inside.start as isize - columns.start).max(0) as usize * self.channels).min(row_pitch);
+        let before = ((inside.start as isize - columns.start).max(0) as usize * pitch).min(row_pitch);
         let mut band = scratch.chunks_exact_mut(row_pitch.max(1));
         for i in 0..slice_taps.len() {
             for (row, to) in rows.clone().zip(&mut band) {
                 let (left, to) = to.split_at_mut(before);
-                let (middle, right) = to.split_at_mut(inside.len() * self.channels);
+                let (middle, right) = to.split_at_mut(inside.len() * pitch);
+                let from = &source[pixel(slice(i), row, inside.start)..][..inside.len() * self.channels];
                 left.fill(T::ZERO);
-                middle.copy_from_slice(&source[pixel(slice(i), row, inside.start)..][..middle.len()]);
+                match is_all {
+                    true => middle.copy_from_slice(from),
+                    false => {
+                        for (to, from) in middle.chunks_exact_mut(pitch).zip(from.chunks_exact(self.channels)) {
+                            to[..channels.len()].copy_from_slice(&from[channels.clone()]);
+                        }
+                    }
+                }
                 right.fill(T::ZERO);
             }
         }
@@ -104,6 +133,7 @@ impl Bands {
             start: scratch.as_ptr(),
             slice: rows.len() * row_pitch,
             row_pitch,
+            pitch,
             first_row: rows.start as isize,
             first_column: columns.start,
             slice_taps,

@@ -27,6 +27,10 @@ const TASKS: usize = 16;
 /// Elements of the largest band of an image, and of the output's gradient, that share the second-level cache.
 const BAND_LEN: usize = 96 * 1024;
 
+/// The most channels and pixels that are copied at a time.
+const MOST_CHANNELS: usize = 128;
+const MOST_PIXELS: usize = 512;
+
 /// Elements between rows of patches: a whole number of pages from one to the next would put them all into a few sets of
 /// the first-level cache.
 const GAP: usize = 16;
@@ -113,9 +117,18 @@ struct FilterGradient {
     /// Rows and columns of a block of the output.
     rows: usize,
     columns: usize,
+    /// An image of many channels is copied so many of them at a time, beside the panel of the output's gradient that they meet.
+    channels: Option<usize>,
     /// Into how many parts the rows of filter cells and the panels are shared out.
     row_parts: usize,
     panel_parts: usize,
+}
+
+/// The output's gradient at the pixels of a block, in one panel of channels.
+struct Gradient<T> {
+    start: *const T,
+    row: usize,
+    pixel: usize,
 }
 
 /// A part of the filter: rows of filter cells (numbered through depth and height) and panels of channels.
@@ -148,9 +161,13 @@ impl FilterGradient {
             samples: 1,
             rows: 1,
             columns: 1,
+            channels: None,
             row_parts: 1,
             panel_parts: 1,
         };
+        if sizes.groups == 1 && sizes.in_channels > MOST_CHANNELS && all.patches.is_none() {
+            all.channels = Some(sizes.in_channels.div_ceil(sizes.in_channels.div_ceil(MOST_CHANNELS)));
+        }
         all.choose_block();
         let side_by_side = partials.unwrap_or(1);
         if side_by_side < TASKS {
@@ -166,8 +183,9 @@ impl FilterGradient {
     /// Blocks of the output that fit the cache together with the part of the image they meet.
     fn choose_block(&mut self) {
         let [_, height, width] = self.sizes.axes.map(|axis| axis.output.max(1));
-        let fits = |rows: usize, columns: usize| {
-            self.bands.len(rows, columns) <= BAND_LEN && rows * columns * self.sizes.out_channels <= BAND_LEN
+        let fits = |rows: usize, columns: usize| match self.channels {
+            Some(_) => rows * columns <= MOST_PIXELS,
+            None => self.bands.len(rows, columns) <= BAND_LEN && rows * columns * self.sizes.out_channels <= BAND_LEN,
         };
         let (mut rows, mut columns) = (height, width);
         while rows > 1 && !fits(rows, columns) {
@@ -196,7 +214,13 @@ impl FilterGradient {
     fn band_len(&self) -> usize {
         match &self.patches {
             Some(patches) => self.samples * patches.results() * (patches.row_len() + GAP + self.panel),
-            None => self.bands.scratch(self.rows, self.columns),
+            None => match self.channels {
+                Some(channels) => {
+                    let gradient = self.rows * self.columns * self.panel;
+                    self.bands.cells(self.rows, self.columns) * (channels + GAP) + gradient
+                }
+                None => self.bands.scratch(self.rows, self.columns),
+            },
         }
     }
 
@@ -318,19 +342,22 @@ impl FilterGradient {
             return self.add_patches(patches, samples, part, x, dy, out, band);
         }
         let [depth, height, width] = self.sizes.axes.map(|axis| axis.output);
-        for sample in samples {
-            for depth in 0..depth {
-                for row in (0..height).step_by(self.rows) {
-                    for column in (0..width).step_by(self.columns) {
-                        let block = Block {
-                            sample,
-                            depth,
-                            rows: row..(row + self.rows).min(height),
-                            columns: column..(column + self.columns).min(width),
-                        };
-                        let view = self.bands.view(x, &block, band);
-                        for row in part.rows.clone() {
-                            self.add_block(&block, &view, row, &part.panels, dy, out);
+        let all = self.sizes.in_channels;
+        let chunk = self.channels.unwrap_or(all).max(1);
+        // What is added up for a few channels stays in the cache while it goes over all pixels.
+        for first in (0..all).step_by(chunk) {
+            let channels = first..(first + chunk).min(all);
+            for sample in samples.clone() {
+                for depth in 0..depth {
+                    for row in (0..height).step_by(self.rows) {
+                        for column in (0..width).step_by(self.columns) {
+                            let block = Block {
+                                sample,
+                                depth,
+                                rows: row..(row + self.rows).min(height),
+                                columns: column..(column + self.columns).min(width),
+                            };
+                            self.add_block(&block, &channels, part, x, dy, out, band);
                         }
                     }
                 }
@@ -395,17 +422,60 @@ impl FilterGradient {
         }
     }
 
-    /// Adds the sums over a block's pixels to one row of filter cells.
+    /// Adds the sums over a block's pixels to what some channels have of a part of the filter.
     fn add_block<T: Float>(
         &self,
         block: &Block,
-        view: &View<T>,
-        filter_row: usize,
-        panels: &Range<usize>,
+        channels: &Range<usize>,
+        part: &Part,
+        x: &[T],
         dy: &[T],
         out: &Target<T>,
+        band: &mut [T],
     ) {
-        let [depth_axis, height_axis, width_axis] = &self.sizes.axes;
+        let [depth_axis, height_axis, width_axis] = self.sizes.axes;
+        let out_channels = self.sizes.out_channels;
+        let slice = block.sample * depth_axis.output + block.depth;
+        let pixel = |row: usize| (slice * height_axis.output + row) * width_axis.output + block.columns.start;
+        let Some(chunk) = self.channels else {
+            let view = self.bands.view(x, block, band);
+            for panel in part.panels.clone() {
+                let first = self.channels(panel).0;
+                let dy = &dy[pixel(block.rows.start) * out_channels + first..];
+                let gradient =
+                    Gradient { start: dy.as_ptr(), row: width_axis.output * out_channels, pixel: out_channels };
+                part.rows.clone().for_each(|row| self.add_row(block, &view, channels, row, panel, &gradient, out));
+            }
+            return;
+        };
+        let (band, gradient) = band.split_at_mut(self.bands.cells(self.rows, self.columns) * (chunk + GAP));
+        let view = self.bands.view_of(x, block, channels, chunk + GAP, band);
+        for panel in part.panels.clone() {
+            let (first, width) = self.channels(panel);
+            let mut to = gradient.chunks_exact_mut(width);
+            for row in block.rows.clone() {
+                let from = dy[pixel(row) * out_channels..].chunks_exact(out_channels).take(block.columns.len());
+                for (from, to) in from.zip(&mut to) {
+                    to.copy_from_slice(&from[first..first + width]);
+                }
+            }
+            let gradient = Gradient { start: gradient.as_ptr(), row: block.columns.len() * width, pixel: width };
+            part.rows.clone().for_each(|row| self.add_row(block, &view, channels, row, panel, &gradient, out));
+        }
+    }
+
+    /// Adds the sums over a block's pixels to one row of filter cells, in one panel.
+    fn add_row<T: Float>(
+        &self,
+        block: &Block,
+        view: &View<T>,
+        channels: &Range<usize>,
+        filter_row: usize,
+        panel: usize,
+        gradient: &Gradient<T>,
+        out: &Target<T>,
+    ) {
+        let [_, height_axis, width_axis] = &self.sizes.axes;
         let Geometry { in_channels, out_channels, groups, .. } = self.sizes;
         let (slice_tap, row_tap) = (filter_row / height_axis.kernel, filter_row % height_axis.kernel);
         if !view.slice_taps.contains(&slice_tap) {
@@ -421,59 +491,60 @@ impl FilterGradient {
             - view.first_row;
         let column = walk.source(block.columns.start) - view.first_column;
         let a =
-            slice as isize * view.slice as isize + image_row * view.row_pitch as isize + column * in_channels as isize;
-        let pixel = ((block.sample * depth_axis.output + block.depth) * height_axis.output + rows.start)
-            * width_axis.output
-            + block.columns.start;
-        let (a_row, a_pixel) = (height_axis.stride * view.row_pitch, width_axis.stride * in_channels);
-        let b_row = width_axis.output * out_channels;
+            slice as isize * view.slice as isize + image_row * view.row_pitch as isize + column * view.pitch as isize;
+        let (a_row, a_pixel) = (height_axis.stride * view.row_pitch, width_axis.stride * view.pitch);
+        let b = gradient.start.wrapping_add((rows.start - block.rows.start) * gradient.row);
+        let (channel, width) = self.channels(panel);
+        if self.sizes.is_depthwise() {
+            let sums = FilterSums {
+                a: view.start.wrapping_offset(a),
+                a_row,
+                a_pixel,
+                a_tap: width_axis.dilation * view.pitch,
+                b,
+                b_row: gradient.row,
+                b_pixel: gradient.pixel,
+                c: out.at(filter_row * width_axis.kernel * out_channels),
+                c_tap: out_channels,
+                rows: rows.len(),
+                pixels: block.columns.len(),
+                taps: width_axis.kernel,
+                channels: width,
+            };
+            // SAFETY: the rows lie inside the image by `rows_meeting`, the columns inside it or its copy.
+            return unsafe { filter_sums(&sums) };
+        }
         let group_in = in_channels / groups;
-        let merges = width_axis.dilation == 1 && groups == 1;
-        let (taps, channels) = if merges { (1, width_axis.kernel * group_in) } else { (width_axis.kernel, group_in) };
-        for panel in panels.clone() {
-            let (channel, width) = self.channels(panel);
-            let first_in = channel / (out_channels / groups) * group_in;
-            let b = &dy[pixel * out_channels + channel..];
-            if self.sizes.is_depthwise() {
-                let sums = FilterSums {
-                    a: view.start.wrapping_offset(a),
-                    a_row,
-                    a_pixel,
-                    a_tap: width_axis.dilation * in_channels,
-                    b: b.as_ptr(),
-                    b_row,
-                    b_pixel: out_channels,
-                    c: out.at(filter_row * width_axis.kernel * out_channels),
-                    c_tap: out_channels,
-                    rows: rows.len(),
-                    pixels: block.columns.len(),
-                    taps: width_axis.kernel,
-                    channels: width,
-                };
-                // SAFETY: the rows lie inside the image by `rows_meeting`, the columns inside it or its copy.
-                unsafe { filter_sums(&sums) };
-                continue;
-            }
-            for tap in 0..taps {
-                let cell = (filter_row * width_axis.kernel + tap) * group_in;
-                let all = Product {
-                    a: view.start.wrapping_offset(a + (tap * width_axis.dilation * in_channels + first_in) as isize),
-                    a_row: 1,
-                    a_depth: a_pixel,
-                    b: b.as_ptr(),
-                    b_depth: out_channels,
-                    c: out.at(cell * out_channels + channel),
-                    c_row: out_channels,
-                    rows: channels,
-                    columns: width,
-                    depth: block.columns.len(),
-                    loops: [Loop::ONCE, Loop::ONCE, Loop { count: rows.len(), a: a_row as isize, b: b_row as isize }],
-                    into: Into::Add,
-                    ahead: Ahead::NOTHING,
-                };
-                // SAFETY: as above; the filter cells belong to this task's part.
-                unsafe { product(&all) };
-            }
+        // Of all channels the cells of a row stand side by side.
+        let merges = width_axis.dilation == 1 && groups == 1 && view.pitch == in_channels;
+        let (taps, cells) = match merges {
+            true => (1, width_axis.kernel * group_in),
+            false => (width_axis.kernel, channels.len().min(group_in)),
+        };
+        let first_in = channel / (out_channels / groups) * group_in;
+        for tap in 0..taps {
+            let cell = (filter_row * width_axis.kernel + tap) * group_in + channels.start;
+            let all = Product {
+                a: view.start.wrapping_offset(a + (tap * width_axis.dilation * view.pitch + first_in) as isize),
+                a_row: 1,
+                a_depth: a_pixel,
+                b,
+                b_depth: gradient.pixel,
+                c: out.at(cell * out_channels + channel),
+                c_row: out_channels,
+                rows: cells,
+                columns: width,
+                depth: block.columns.len(),
+                loops: [
+                    Loop::ONCE,
+                    Loop::ONCE,
+                    Loop { count: rows.len(), a: a_row as isize, b: gradient.row as isize },
+                ],
+                into: Into::Add,
+                ahead: Ahead::NOTHING,
+            };
+            // SAFETY: as above; the filter cells belong to this task's part.
+            unsafe { product(&all) };
         }
     }
 }

@@ -144,6 +144,10 @@ fn large_enough_for_every_way_of_cutting() {
     check(sizes(3, 200, 160, 1, &[axis(3, 3, 1, 1, 1, 1), axis(3, 3, 1, 1, 1, 1)]));
     check(sizes(1, 64, 8, 1, &[axis(12, 3, 1, 1, 1, 1), axis(700, 3, 1, 1, 1, 1)]));
     check(sizes(40, 180, 96, 1, &[axis(2, 3, 1, 1, 1, 1), axis(2, 3, 1, 1, 1, 1)]));
+    // Channels that are copied a few at a time: with and without a margin, strides and dilations, and in depth.
+    check(sizes(2, 131, 40, 1, &[axis(20, 3, 1, 1, 1, 1), axis(60, 3, 1, 1, 1, 1)]));
+    check(sizes(1, 270, 33, 1, &[axis(9, 3, 2, 1, 1, 0), axis(30, 5, 2, 1, 2, 1)]));
+    check(sizes(1, 140, 5, 1, &[axis(3, 2, 1, 1, 1, 0), axis(6, 2, 1, 2, 0, 0), axis(14, 3, 1, 2, 2, 2)]));
 }
 
 #[test]
@@ -174,6 +178,7 @@ fn a_slice_of_the_batch_gives_the_same_bits() {
         sizes(40, 180, 200, 1, &[axis(2, 3, 1, 1, 1, 1), axis(2, 3, 1, 1, 1, 1)]),
         sizes(67, 48, 400, 1, &[axis(4, 3, 1, 1, 1, 1), axis(6, 3, 1, 1, 1, 1)]),
         sizes(20, 90, 400, 1, &[axis(9, 3, 1, 1, 1, 1), axis(9, 3, 1, 1, 1, 1)]),
+        sizes(5, 150, 40, 1, &[axis(14, 3, 1, 1, 1, 1), axis(40, 3, 1, 1, 1, 1)]),
     ] {
         let (x, filter, dy) =
             (fill::<f32>(g.input_len(), 1), fill::<f32>(g.filter_len(), 2), fill::<f32>(g.output_len(), 3));
