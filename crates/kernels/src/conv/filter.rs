@@ -27,7 +27,8 @@ const TASKS: usize = 16;
 /// Elements of the largest band of an image, and of the output's gradient, that share the second-level cache.
 const BAND_LEN: usize = 96 * 1024;
 
-/// The most channels and pixels that are copied at a time.
+/// Of an image of more channels than this so many are copied at a time, of so many pixels at most. What they add up stays in the cache
+/// then, where all channels of a few pixels would go through the whole filter for each of them.
 const MOST_CHANNELS: usize = 128;
 const MOST_PIXELS: usize = 512;
 

@@ -14,8 +14,8 @@
 //! [`grad_input`].
 //!
 //! There is no im2col of an image. A register tile (`tile`) reads the image where it lies; the copies are a band of rows
-//! with its margin of zeros, when there is a margin, the filter in panels of register width, and for images of a few
-//! pixels alone, their `patches`. Layers like those of small image networks run at 80 to 95% of the rate of a large matrix
+//! with its margin of zeros, when there is a margin, the filter in panels of register width, for images of a few
+//! pixels alone, their `patches`, and for the filter gradient of many channels some of them at a time. Layers like those of small image networks run at 80 to 95% of the rate of a large matrix
 //! product.
 //!
 //! Reading order: `walk` says which cells meet which; `band` lays out what a block of results reads, `panels` the filter;
