@@ -21,14 +21,16 @@ const PARTIALS_LEN: usize = 1 << 20;
 /// With fewer partial sums than this at a time, the filter is shared out instead.
 const FEWEST_PARTIALS: usize = 4;
 
-/// As many tasks as keep a few threads evenly busy.
-const TASKS: usize = 16;
+/// As many tasks for each thread as keep them evenly busy.
+const TASKS: usize = 4;
 
 /// Elements of the largest band of an image, and of the output's gradient, that share the second-level cache.
 const BAND_LEN: usize = 96 * 1024;
 
-/// Of an image of more channels than this so many are copied at a time, of so many pixels at most. What they add up stays in the cache
+/// An image of so many channels and elements is copied, up to so many channels and pixels at a time. What they add up stays in the cache
 /// then, where all channels of a few pixels would go through the whole filter for each of them.
+const MANY_CHANNELS: usize = 64;
+const LARGE_IMAGE: usize = 32 * 1024;
 const MOST_CHANNELS: usize = 128;
 const MOST_PIXELS: usize = 512;
 
@@ -82,7 +84,7 @@ pub fn grad_filter<T: Float>(
         let out = MatMut::new(dfilter, sizes.in_channels, sizes.out_channels);
         return gemm::matmul(pool, x.t(), dy, out, into, chunk_samples(sizes) * pixels);
     }
-    let all = FilterGradient::new::<T>(sizes);
+    let all = FilterGradient::new::<T>(sizes, pool.threads());
     match all.partials {
         Some(partials) => all.run_partials(pool, partials, x, dy, dfilter, into, scratch),
         None => all.run_shared_out(pool, x, dy, dfilter, into, scratch),
@@ -100,7 +102,7 @@ pub fn grad_filter_packing<T>(sizes: &Geometry) -> Packing {
 
 /// Elements of scratch that [`grad_filter`] needs.
 pub fn grad_filter_scratch<T: Float>(sizes: &Geometry, threads: usize) -> usize {
-    let all = FilterGradient::new::<T>(sizes);
+    let all = FilterGradient::new::<T>(sizes, threads);
     all.partials.unwrap_or(0) * sizes.filter_len() + threads * all.band_len()
 }
 
@@ -120,8 +122,9 @@ struct FilterGradient {
     columns: usize,
     /// An image of many channels is copied so many of them at a time, beside the panel of the output's gradient that they meet.
     channels: Option<usize>,
-    /// Into how many parts the rows of filter cells and the panels are shared out.
+    /// Into how many parts the rows of filter cells, the input channels and the panels are shared out.
     row_parts: usize,
+    channel_parts: usize,
     panel_parts: usize,
 }
 
@@ -132,14 +135,15 @@ struct Gradient<T> {
     pixel: usize,
 }
 
-/// A part of the filter: rows of filter cells (numbered through depth and height) and panels of channels.
+/// A part of the filter: rows of filter cells (numbered through depth and height), input channels and panels of output channels.
 struct Part {
     rows: Range<usize>,
+    channels: Range<usize>,
     panels: Range<usize>,
 }
 
 impl FilterGradient {
-    fn new<T: Float>(sizes: &Geometry) -> FilterGradient {
+    fn new<T: Float>(sizes: &Geometry, threads: usize) -> FilterGradient {
         let chunk = chunk_samples(sizes);
         let mut sizes = *sizes;
         if sizes.is_pointwise() {
@@ -164,16 +168,23 @@ impl FilterGradient {
             columns: 1,
             channels: None,
             row_parts: 1,
+            channel_parts: 1,
             panel_parts: 1,
         };
-        if sizes.groups == 1 && sizes.in_channels > MOST_CHANNELS && all.patches.is_none() {
+        let is_large = sizes.in_channels >= MANY_CHANNELS && sizes.input_len() >= LARGE_IMAGE * sizes.batch;
+        if is_large && sizes.groups == 1 && sizes.taps() > 1 && all.patches.is_none() {
             all.channels = Some(sizes.in_channels.div_ceil(sizes.in_channels.div_ceil(MOST_CHANNELS)));
         }
         all.choose_block();
-        let side_by_side = partials.unwrap_or(1);
-        if side_by_side < TASKS {
-            all.row_parts = all.filter_rows();
-            all.panel_parts = TASKS.div_ceil(side_by_side * all.row_parts).min(all.panels());
+        // How the filter is shared out has no say in its sums.
+        let (side_by_side, tasks) = (partials.unwrap_or(1), TASKS * threads);
+        if side_by_side < tasks {
+            // What is copied serves all rows of filter cells.
+            match all.channels {
+                Some(channels) => all.channel_parts = sizes.in_channels.div_ceil(channels),
+                None => all.row_parts = all.filter_rows(),
+            }
+            all.panel_parts = tasks.div_ceil(side_by_side * all.row_parts * all.channel_parts).min(all.panels());
         }
         if let Some(patches) = &all.patches {
             all.samples = (PATCHES_LEN / (patches.results() * patches.row_len()).max(1)).clamp(1, chunk);
@@ -226,14 +237,16 @@ impl FilterGradient {
     }
 
     fn parts(&self) -> usize {
-        self.row_parts * self.panel_parts
+        self.row_parts * self.channel_parts * self.panel_parts
     }
 
     fn part(&self, index: usize) -> Part {
         let share = |n: usize, parts: usize, i: usize| n * i / parts..n * (i + 1) / parts;
+        let (block, panel) = (index / self.panel_parts, index % self.panel_parts);
         Part {
-            rows: share(self.filter_rows(), self.row_parts, index / self.panel_parts),
-            panels: share(self.panels(), self.panel_parts, index % self.panel_parts),
+            rows: share(self.filter_rows(), self.row_parts, block / self.channel_parts),
+            channels: share(self.sizes.in_channels, self.channel_parts, block % self.channel_parts),
+            panels: share(self.panels(), self.panel_parts, panel),
         }
     }
 
@@ -306,13 +319,16 @@ impl FilterGradient {
 
     /// Sets a part of the filter to zero.
     fn clear<T: Float>(&self, part: &Part, out: &Target<T>) {
-        let row_of_cells = self.sizes.axes[2].kernel * (self.sizes.in_channels / self.sizes.groups);
+        let Geometry { in_channels, out_channels, groups, axes, .. } = self.sizes;
+        // With groups all channels are one part.
+        let group_in = in_channels / groups;
+        let channels = part.channels.start..part.channels.end.min(group_in);
         for panel in part.panels.clone() {
             let (channel, width) = self.channels(panel);
-            for row in part.rows.start * row_of_cells..part.rows.end * row_of_cells {
-                for i in 0..width {
+            for cell in part.rows.start * axes[2].kernel..part.rows.end * axes[2].kernel {
+                for row in channels.clone().map(|i| cell * group_in + i) {
                     // SAFETY: inside the filter, in the part that belongs to this task.
-                    unsafe { *out.at(row * self.sizes.out_channels + channel + i) = T::ZERO };
+                    (0..width).for_each(|i| unsafe { *out.at(row * out_channels + channel + i) = T::ZERO });
                 }
             }
         }
@@ -343,11 +359,10 @@ impl FilterGradient {
             return self.add_patches(patches, samples, part, x, dy, out, band);
         }
         let [depth, height, width] = self.sizes.axes.map(|axis| axis.output);
-        let all = self.sizes.in_channels;
-        let chunk = self.channels.unwrap_or(all).max(1);
+        let chunk = self.channels.unwrap_or(self.sizes.in_channels).max(1);
         // What is added up for a few channels stays in the cache while it goes over all pixels.
-        for first in (0..all).step_by(chunk) {
-            let channels = first..(first + chunk).min(all);
+        for first in part.channels.clone().step_by(chunk) {
+            let channels = first..(first + chunk).min(part.channels.end);
             for sample in samples.clone() {
                 for depth in 0..depth {
                     for row in (0..height).step_by(self.rows) {
