@@ -234,10 +234,9 @@ impl<'a> Chooser<'a> {
         let layout = self.layout(self.movable.len());
         let mut most = 0;
         for step in 0..self.steps.len() {
-            let floors = self.step(step, &self.options).floors(&layout)?;
-            most = most.max(floors.first().map_or(0, |(floor, _)| *floor));
+            most = most.max(self.step(step, &self.options).floor(&layout)?);
         }
-        Ok(layout.bytes() + self.options.reserve.of(most))
+        Ok(layout.bytes() + most)
     }
 
     /// Whether a room is not much larger than what no choice can do without: what keeps within it takes long, and long to find.

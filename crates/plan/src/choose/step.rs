@@ -237,10 +237,15 @@ impl Prepared {
 }
 
 impl Planning<'_> {
-    /// Memory outside the arena, with room for nodes that evictions add.
+    /// Memory outside the arena.
+    fn nodes(&self, variant: usize) -> u64 {
+        self.options.node_bytes * self.step.variants[variant].n_nodes as u64
+    }
+
+    /// The same with room for nodes that evictions add.
     pub fn overhead(&self, variant: usize) -> u64 {
-        let (nodes, options) = (self.step.variants[variant].n_nodes as u64, &self.options);
-        options.node_bytes * if options.recompute || options.spill { nodes + nodes / 2 } else { nodes }
+        let nodes = self.nodes(variant);
+        if self.options.recompute || self.options.spill { nodes + nodes / 2 } else { nodes }
     }
 
     /// The plan without a limit.
@@ -370,19 +375,27 @@ impl Planning<'_> {
         for (i, variant) in self.step.variants.iter().enumerate() {
             let opened = self.step.open(variant.cut)?;
             let floor = Problem::of(&opened.graph, &opened.order, layout, &self.options).floor().bytes;
-            floors.push((self.options.node_bytes * variant.n_nodes as u64 + floor, i));
+            floors.push((self.nodes(i) + floor, i));
         }
         floors.sort_unstable();
         self.step.floors.borrow_mut().insert(key, floors.clone());
         Ok(floors)
     }
 
+    /// What none of them can do without: nodes, and the room of an arena.
+    pub fn floor(&self, layout: &StateLayout) -> Result<u64, PlanError> {
+        let floors = self.floors(layout)?.into_iter().map(|(floor, variant)| {
+            let nodes = self.nodes(variant);
+            self.options.reserve.of(floor - nodes) + nodes
+        });
+        Ok(floors.min().unwrap_or(0))
+    }
+
     /// The whole batch, and those variants in one stretch and in several that need least: only these decide what is possible, since planning them all
     /// would take longer than a refusal may.
     fn lowest(&self, layout: &StateLayout) -> Result<Vec<(u64, usize)>, PlanError> {
         let mut floors = self.floors(layout)?;
-        let base = |variant: usize| self.options.node_bytes * self.step.variants[variant].n_nodes as u64;
-        floors.sort_by_key(|(floor, i)| floor - base(*i) + self.overhead(*i));
+        floors.sort_by_key(|(floor, i)| floor - self.nodes(*i) + self.overhead(*i));
         let mut seen = Vec::new();
         floors.retain(|(_, i)| {
             let stretches = self.step.variants[*i].cut.map(|cut| cut.stretches);
