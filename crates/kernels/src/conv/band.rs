@@ -96,7 +96,7 @@ impl Bands {
         let first_slice = if slice_taps.is_empty() { 0 } else { first_slice as usize };
         let slice = |i: usize| (block.sample * depth + first_slice + i * walk.tap_step) * height;
         let pixel = |slice: usize, row: usize, column: usize| ((slice + row) * width + column) * self.channels;
-        let is_all = pitch == self.channels;
+        let is_all = channels.len() == self.channels && pitch == self.channels;
         if !self.has_margin && is_all {
             return View {
                 start: source[pixel(slice(0), 0, 0)..].as_ptr(),
