@@ -9,12 +9,19 @@ use super::{Axis, Geometry};
 use crate::math::Float;
 use std::ops::Range;
 
+/// Elements left free between columns or rows of a copy: a whole number of pages from one to the next would put them all into a few
+/// sets of the first-level cache. Columns of a multiple of so many channels have it.
+pub(super) const GAP: usize = 16;
+const ALIGNED: usize = 256;
+
 /// How the sources of a convolution's results are read.
 #[derive(Clone, Copy)]
 pub(super) struct Bands {
     axes: [Axis; 3],
     direction: Direction,
     channels: usize,
+    /// Elements from one column of a copy to the next.
+    pitch: usize,
     has_margin: bool,
 }
 
@@ -49,7 +56,13 @@ impl Bands {
             Direction::Forward => sizes.in_channels,
             Direction::Backward => sizes.out_channels,
         };
-        Bands { axes: sizes.axes, direction, channels, has_margin }
+        Bands { axes: sizes.axes, direction, channels, pitch: channels, has_margin }
+    }
+
+    /// The same, with a gap between columns of copies where they would drive each other out of the cache.
+    pub fn apart(self) -> Bands {
+        let gap = if self.channels.is_multiple_of(ALIGNED) { GAP } else { 0 };
+        Bands { pitch: self.channels + gap, ..self }
     }
 
     /// Cells that a block of so many rows and columns reads, with its margin.
@@ -61,7 +74,7 @@ impl Bands {
 
     /// Elements of these.
     pub fn len(&self, rows: usize, columns: usize) -> usize {
-        self.cells(rows, columns) * self.channels
+        self.cells(rows, columns) * self.pitch
     }
 
     /// Elements of scratch for [`Bands::view`] of such a block: none if there is no margin to add.
@@ -71,7 +84,8 @@ impl Bands {
 
     /// What a block reads, copied to `scratch` if there is a margin.
     pub fn view<T: Float>(&self, source: &[T], block: &Block, scratch: &mut [T]) -> View<T> {
-        self.view_of(source, block, &(0..self.channels), self.channels, scratch)
+        let pitch = if self.has_margin { self.pitch } else { self.channels };
+        self.view_of(source, block, &(0..self.channels), pitch, scratch)
     }
 
     /// What a block reads of some channels, `pitch` elements from one column to the next; copied to `scratch` unless it is all there is and without a

@@ -4,7 +4,7 @@
 //! some chunks, computed side by side and then added from left to right. A large filter would need too much memory for that;
 //! its parts are shared out instead, and each task goes over the whole batch, adding block by block.
 
-use super::band::{Bands, Block, View};
+use super::band::{Bands, Block, GAP, View};
 use super::depthwise::{FilterSums, filter_sums};
 use super::patches::{PATCHES_LEN, Patches};
 use super::tile::{Ahead, Loop, Product, Target, panel, product};
@@ -33,10 +33,6 @@ const MANY_CHANNELS: usize = 64;
 const LARGE_IMAGE: usize = 32 * 1024;
 const MOST_CHANNELS: usize = 128;
 const MOST_PIXELS: usize = 512;
-
-/// Elements between rows of patches: a whole number of pages from one to the next would put them all into a few sets of
-/// the first-level cache.
-const GAP: usize = 16;
 
 /// Elements that one task adds up from the partial sums.
 const SUM_LEN: usize = 4096;

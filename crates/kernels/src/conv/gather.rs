@@ -1,9 +1,10 @@
 //! The forward pass and the input gradient: results that gather their terms from a source image.
 //!
 //! Results are cut into blocks of rows by the sizes alone; a task computes a block of a few samples. Every panel
-//! of result channels goes over the block's rows, each row of a phase with one [`product`].
+//! of result channels goes over the block's rows, each row of a phase with one [`product`]. A filter that does not fit the cache is
+//! read for as many results at once as a larger band allows; where that leaves few blocks, its panels are shared out, too.
 
-use super::band::{Bands, Block, View};
+use super::band::{Bands, Block, GAP, View};
 use super::depthwise::{self, Channelwise};
 use super::dots::dots;
 use super::panels::{Layout, Panel, Panels};
@@ -61,8 +62,10 @@ const PATCH_ROWS: usize = 128;
 /// As many tasks as keep a few threads evenly busy.
 const TASKS: usize = 8;
 
-/// Filters above this many elements are worth reading for many results at once.
+/// Filters above this many elements are worth reading for so many results at once, whose band may be so large.
 const LARGE_FILTER: usize = 128 * 1024;
+const LARGE_RESULTS: usize = 192;
+const LARGE_BAND_LEN: usize = 256 * 1024;
 
 /// A gather with its way of cutting the results into blocks.
 struct Gather {
@@ -93,7 +96,7 @@ impl Gather {
         let mut gather = Gather {
             sizes,
             direction,
-            bands: Bands::new(&sizes, direction),
+            bands: Bands::new(&sizes, direction).apart(),
             filter: Panels::new::<T>(&sizes, direction),
             samples: 1,
             rows: 1,
@@ -126,16 +129,21 @@ impl Gather {
         let flops = |results: usize| {
             (self.sizes.flops() / self.sizes.batch.max(1)) * results / self.results().iter().product::<usize>().max(1)
         };
-        let fits = |rows, columns| self.bands.len(rows, columns) <= BAND_LEN;
+        let is_large = self.sizes.filter_len() > LARGE_FILTER;
+        let band_len = if is_large { LARGE_BAND_LEN } else { BAND_LEN };
+        let fits = |rows, columns| self.bands.len(rows, columns) <= band_len;
         let mut columns = width;
         // A segment of a row is as long as a few tiles at least, and longer where it has to be worth reading the filter.
-        let shortest = if self.sizes.filter_len() > LARGE_FILTER { 256 } else { 96 };
+        let shortest = if is_large { LARGE_RESULTS } else { 96 };
         while columns > shortest && (flops(columns) > 2 * TASK_FLOPS || !fits(1, columns)) {
             columns = columns.div_ceil(2).next_multiple_of(12);
         }
         let mut rows = (TASK_FLOPS / flops(columns).max(1)).clamp(1, height);
+        if is_large {
+            rows = rows.max(LARGE_RESULTS.div_ceil(columns)).min(height);
+        }
         while rows > 1 && !fits(rows, columns) {
-            rows = rows.div_ceil(2);
+            rows -= 1;
         }
         // Blocks of nearly equal height.
         rows = height.div_ceil(height.div_ceil(rows));
@@ -143,11 +151,21 @@ impl Gather {
         if rows == height && columns == width {
             samples = TASK_FLOPS / flops(rows * columns).max(1);
         }
-        if self.sizes.filter_len() > LARGE_FILTER {
-            samples = samples.max(128usize.div_ceil(rows * columns));
+        if is_large {
+            samples = samples.max(LARGE_RESULTS.div_ceil(rows * columns));
         }
-        samples = samples.min(BAND_LEN / self.bands.len(rows, columns).max(1)).clamp(1, self.sizes.batch.max(1));
+        samples = samples.min(band_len / self.bands.len(rows, columns).max(1)).clamp(1, self.sizes.batch.max(1));
         (self.samples, self.rows, self.columns) = (samples, rows, columns);
+        if is_large {
+            let tasks = self.sizes.batch.div_ceil(samples) * self.blocks().iter().product::<usize>();
+            self.panel_parts = TASKS.div_ceil(tasks.max(1)).min(self.filter.count()).max(1);
+        }
+    }
+
+    /// Blocks of one sample along its axes.
+    fn blocks(&self) -> [usize; 3] {
+        let [depth, height, width] = self.results();
+        [depth, height.div_ceil(self.rows), width.div_ceil(self.columns)]
     }
 
     fn results(&self) -> [usize; 3] {
@@ -165,7 +183,7 @@ impl Gather {
     /// Elements of scratch for one thread's bands or patches.
     fn bands_len(&self) -> usize {
         if let Some(patches) = &self.patches {
-            return self.samples * patches.results() * self.tap_rows * patches.row_len();
+            return self.samples * patches.results() * (self.tap_rows * patches.row_len() + GAP);
         }
         self.samples * self.bands.scratch(self.rows, self.columns)
     }
@@ -181,36 +199,33 @@ impl Gather {
         if source.is_empty() || filter.is_empty() {
             return result.fill(T::ZERO);
         }
-        let [depth, height, width] = self.results();
+        let [_, height, width] = self.results();
         let (packed, bands) = scratch.split_at_mut(self.filter.scratch());
         let filter = self.filter.pack(pool, filter, packed);
         let (bands, result) = (SharedSlice::new(bands), Target::new(result));
-        if let Some(patches) = &self.patches {
-            let tasks = self.sizes.batch.div_ceil(self.samples) * self.panel_parts;
-            return pool.run_sized(tasks, self.sizes.flops() / 128, &|task, worker| {
-                // SAFETY: tasks of the same worker run one after the other.
-                let matrix = unsafe { bands.slice(worker * self.bands_len(), self.bands_len()) };
-                let (first, part) = (task / self.panel_parts * self.samples, task % self.panel_parts);
-                let samples = first..(first + self.samples).min(self.sizes.batch);
-                let share = |i: usize| self.filter.count() * i / self.panel_parts;
-                self.compute_patches(patches, samples, share(part)..share(part + 1), source, filter, &result, matrix);
-            });
-        }
-        let (row_blocks, column_blocks) = (height.div_ceil(self.rows), width.div_ceil(self.columns));
-        let tasks = self.sizes.batch.div_ceil(self.samples) * depth * row_blocks * column_blocks;
+        let parts = self.panel_parts;
+        let panels = |part: usize| self.filter.count() * part / parts..self.filter.count() * (part + 1) / parts;
+        let [depth, row_blocks, column_blocks] = if self.patches.is_some() { [1; 3] } else { self.blocks() };
+        let tasks = self.sizes.batch.div_ceil(self.samples) * depth * row_blocks * column_blocks * parts;
         pool.run_sized(tasks, self.sizes.flops() / 128, &|task, worker| {
+            let (task, panels) = (task / parts, panels(task % parts));
             let (task, column) = (task / column_blocks, task % column_blocks * self.columns);
             let (task, row) = (task / row_blocks, task % row_blocks * self.rows);
+            let sample = task / depth * self.samples;
+            let samples = sample..(sample + self.samples).min(self.sizes.batch);
+            // SAFETY: tasks of the same worker run one after the other.
+            let band = unsafe { bands.slice(worker * self.bands_len(), self.bands_len()) };
+            if let Some(patches) = &self.patches {
+                return self.compute_patches(patches, samples, panels, source, filter, &result, band);
+            }
             let block = Block {
-                sample: task / depth * self.samples,
+                sample,
                 depth: task % depth,
                 rows: row..(row + self.rows).min(height),
                 columns: column..(column + self.columns).min(width),
             };
-            // SAFETY: tasks of the same worker run one after the other.
-            let band = unsafe { bands.slice(worker * self.bands_len(), self.bands_len()) };
             let ahead = self.ahead(&block, source, pool.threads());
-            self.compute(block, source, filter, &result, band, ahead);
+            self.compute(block, samples, panels, source, filter, &result, band, ahead);
         });
     }
 
@@ -221,7 +236,7 @@ impl Gather {
         let [depth, height, width] = self.sizes.axes.map(|axis| axis.sources(self.direction));
         let row = width * self.source_channels();
         let results = self.results();
-        if depth > 1 || self.columns < results[2] {
+        if depth > 1 || self.columns < results[2] || self.panel_parts > 1 {
             return Ahead::NOTHING;
         }
         let source_row = |row: usize| row * height / results[1];
@@ -234,10 +249,12 @@ impl Gather {
         Ahead { start: source.as_ptr().wrapping_add(start), len: len.min(source.len().saturating_sub(start)) }
     }
 
-    /// Computes a block of as many samples as a task has, beginning with the block's own.
+    /// Computes some panels of channels for a block of some samples.
     fn compute<T: Float>(
         &self,
         mut block: Block,
+        samples: Range<usize>,
+        panels: Range<usize>,
         source: &[T],
         filter: &[T],
         result: &Target<T>,
@@ -246,7 +263,7 @@ impl Gather {
     ) {
         const AT_ONCE: usize = 16;
         let len = self.bands.scratch(self.rows, self.columns);
-        let (start, end) = (block.sample, (block.sample + self.samples).min(self.sizes.batch));
+        let Range { start, end } = samples;
         while block.sample < end {
             let samples = AT_ONCE.min(end - block.sample);
             let first = block.sample;
@@ -254,11 +271,15 @@ impl Gather {
                 block.sample = first + i;
                 (i < samples).then(|| self.bands.view(source, &block, &mut band[i * len..][..len]))
             });
-            for index in 0..self.filter.count() {
+            for index in panels.clone() {
                 let panel = self.filter.get(filter, index);
                 for (i, view) in views.iter().flatten().enumerate() {
                     block.sample = first + i;
-                    let ahead = if index == 0 { ahead.part(block.sample - start, end - start) } else { Ahead::NOTHING };
+                    let ahead = if index == panels.start {
+                        ahead.part(block.sample - start, end - start)
+                    } else {
+                        Ahead::NOTHING
+                    };
                     self.panel_of_block(&block, view, &panel, result, ahead);
                 }
             }
@@ -282,12 +303,13 @@ impl Gather {
         for first in (0..patches.tap_rows()).step_by(self.tap_rows) {
             let tap_rows = first..(first + self.tap_rows).min(patches.tap_rows());
             let taps = tap_rows.len() * row_of_taps;
-            patches.fill(source, samples.clone(), &tap_rows, taps * source_channels, matrix);
+            let pitch = taps * source_channels + GAP;
+            patches.fill(source, samples.clone(), &tap_rows, pitch, matrix);
             for panel in panels.clone().map(|i| self.filter.get(filter, i)) {
                 let merges = self.sizes.groups == 1;
                 let all = Product {
                     a: matrix[panel.channel / self.filter.result_group * self.filter.source_group..].as_ptr(),
-                    a_row: taps * source_channels,
+                    a_row: pitch,
                     a_depth: 1,
                     b: panel.start.wrapping_add(first * row_of_taps * panel.tap),
                     b_depth: panel.row,
@@ -347,15 +369,14 @@ impl Gather {
             let (kernel, kernel_step) = (across.kernel as isize, across.kernel_step);
             // Neighbouring taps that meet neighbouring cells make one longer sum.
             let merges = kernel_step == 1
+                && view.pitch == source_channels
                 && across.tap_step == 1
                 && self.sizes.groups == 1
                 && layout != Layout::Depthwise
                 && across.taps > 0;
             let across_taps = match merges {
                 true => Loop::ONCE,
-                false => {
-                    Loop { count: across.taps, a: (across.tap_step * source_channels) as isize, b: kernel_step * tap }
-                }
+                false => Loop { count: across.taps, a: (across.tap_step * view.pitch) as isize, b: kernel_step * tap },
             };
             let column = across.source(numbers.start) - view.first_column;
             for row_phase in 0..height_axis.phases(self.direction) {
@@ -367,15 +388,13 @@ impl Gather {
                     let pixel = ((block.sample * depth + block.depth) * height + row) * width
                         + across.first
                         + numbers.start * across.step;
-                    let a = source_row * view.row_pitch as isize
-                        + column * source_channels as isize
-                        + first_source as isize;
+                    let a = source_row * view.row_pitch as isize + column * view.pitch as isize + first_source as isize;
                     let b = through.kernel(view.slice_taps.start) * tap_slice
                         + down.kernel(taps.start) * tap_row
                         + kernel * tap;
                     let all = Product {
                         a: view.start.wrapping_offset(a),
-                        a_row: across.source_step * source_channels,
+                        a_row: across.source_step * view.pitch,
                         a_depth: 1,
                         b: panel.start.wrapping_offset(b),
                         b_depth: panel.row,

@@ -148,8 +148,11 @@ impl Panels {
             }
             // SAFETY: panels and taps do not overlap.
             let to = unsafe { out.slice(start + tap * self.source_group * width, self.source_group * width) };
+            if result_step > 1 {
+                return transpose(from, result_step, width, to);
+            }
             for (i, to) in to.chunks_exact_mut(width).enumerate() {
-                copy_strided(&from[i * source_step..], result_step, to);
+                to.copy_from_slice(&from[i * source_step..][..width]);
             }
         });
         scratch
@@ -161,5 +164,24 @@ fn copy_strided<T: Copy>(from: &[T], step: usize, to: &mut [T]) {
     match step {
         1 => to.copy_from_slice(&from[..to.len()]),
         _ => to.iter_mut().zip(from.iter().step_by(step)).for_each(|(to, from)| *to = *from),
+    }
+}
+
+/// `to[i * width + j] = from[j * step + i]`, a cache line of `from` at a time.
+fn transpose<T: Float>(from: &[T], step: usize, width: usize, to: &mut [T]) {
+    const LINE: usize = 16;
+    let mut lines = [[T::ZERO; LINE]; LINE];
+    for (block, to) in to.chunks_mut(LINE * width).enumerate() {
+        for first in (0..width).step_by(LINE) {
+            let (columns, rows) = (LINE.min(width - first), to.len() / width);
+            for (j, line) in lines[..columns].iter_mut().enumerate() {
+                line[..rows].copy_from_slice(&from[(first + j) * step + block * LINE..][..rows]);
+            }
+            for (i, to) in to.chunks_exact_mut(width).enumerate() {
+                for (to, line) in to[first..first + columns].iter_mut().zip(&lines) {
+                    *to = line[i];
+                }
+            }
+        }
     }
 }

@@ -122,7 +122,7 @@ fn groups_and_depthwise() {
     check(sizes(2, 6, 9, 3, &[axis(6, 3, 1, 1, 1, 1), axis(6, 3, 1, 1, 1, 1)]));
     check(sizes(2, 80, 40, 2, &[axis(4, 3, 2, 1, 1, 1), axis(6, 3, 2, 1, 1, 1)]));
     check(sizes(1, 4, 12, 4, &[axis(6, 3, 1, 1, 1, 1), axis(6, 3, 1, 1, 1, 1)]));
-    for channels in [1, 5, 16, 70, 100] {
+    for channels in [1, 5, 16, 70, 100, 256] {
         check(sizes(2, channels, channels, channels, &[axis(6, 3, 1, 1, 1, 1), axis(19, 3, 1, 1, 1, 1)]));
         check(sizes(2, channels, channels, channels, &[axis(7, 5, 2, 1, 2, 1), axis(8, 4, 2, 2, 1, 2)]));
     }
@@ -151,11 +151,21 @@ fn large_enough_for_every_way_of_cutting() {
 }
 
 #[test]
+fn filters_that_are_read_for_many_results() {
+    // Copies with gaps, several blocks and samples in a task, panels shared out; in both directions, with strides and in depth.
+    check(sizes(3, 64, 256, 1, &[axis(5, 3, 1, 1, 1, 1), axis(14, 3, 1, 1, 1, 1)]));
+    check(sizes(1, 256, 70, 1, &[axis(17, 3, 1, 1, 1, 1), axis(13, 3, 1, 1, 1, 1)]));
+    check(sizes(1, 512, 33, 1, &[axis(9, 3, 2, 1, 1, 0), axis(31, 3, 2, 1, 0, 1)]));
+    check(sizes(2, 40, 256, 1, &[axis(3, 2, 1, 1, 1, 0), axis(4, 3, 1, 1, 1, 1), axis(12, 3, 1, 2, 2, 2)]));
+}
+
+#[test]
 fn few_result_channels() {
     for few in 1..5 {
         check(sizes(2, 17, few, 1, &[axis(6, 3, 1, 1, 1, 1), axis(7, 3, 1, 1, 1, 1)]));
         check(sizes(2, few, 40, 1, &[axis(6, 3, 2, 1, 1, 1), axis(9, 3, 2, 1, 1, 1)]));
     }
+    check(sizes(2, 256, 3, 1, &[axis(5, 3, 1, 1, 1, 1), axis(7, 3, 1, 1, 1, 1)]));
     check(sizes(2, 60, 6, 2, &[axis(5, 3, 1, 2, 1, 1), axis(9, 3, 1, 2, 1, 1)]));
     check(sizes(2, 6, 60, 2, &[axis(5, 2, 1, 1, 1, 1), axis(9, 3, 1, 1, 1, 1), axis(4, 2, 1, 1, 0, 0)]));
 }
@@ -179,6 +189,7 @@ fn a_slice_of_the_batch_gives_the_same_bits() {
         sizes(67, 48, 400, 1, &[axis(4, 3, 1, 1, 1, 1), axis(6, 3, 1, 1, 1, 1)]),
         sizes(20, 90, 400, 1, &[axis(9, 3, 1, 1, 1, 1), axis(9, 3, 1, 1, 1, 1)]),
         sizes(5, 150, 40, 1, &[axis(14, 3, 1, 1, 1, 1), axis(40, 3, 1, 1, 1, 1)]),
+        sizes(21, 256, 64, 1, &[axis(5, 3, 1, 1, 1, 1), axis(12, 3, 1, 1, 1, 1)]),
     ] {
         let (x, filter, dy) =
             (fill::<f32>(g.input_len(), 1), fill::<f32>(g.filter_len(), 2), fill::<f32>(g.output_len(), 3));
