@@ -122,6 +122,7 @@ fn the_plan_says_what_training_takes() {
     let swept = plan(&["--memory-limit", "1GiB", "--sweep", "--points", "3", "--set", "data.validation_split=0.25"]);
     let first = swept["sweep"][0]["memory_limit"].as_u64().unwrap();
     assert_eq!(first, swept["smallest_limit"].as_u64().unwrap());
+    assert_eq!(swept["sweep"].as_array().unwrap().len(), 3);
     let text = stdout(&ok(plimsoll().args(["plan", &path, "--sweep", "--points", "4"]).output().unwrap()));
     assert!(
         text.contains("where the ") && text.contains("smallest limit that works") && text.contains("slower"),

@@ -466,6 +466,10 @@ fn curve(points: &[SweepPoint]) -> Vec<Point> {
 
 fn sweep_words(points: &[Point], out: &Out) -> String {
     use std::fmt::Write as _;
+    if points.len() < 2 {
+        return "nothing has to be done to keep it, so a larger limit gains nothing: there is no curve to draw\n"
+            .into();
+    }
     let mut text = String::from("\n     limit MiB    s/step   slower   how\n");
     for point in points {
         let mark = if point.knee { "*" } else { " " };

@@ -77,8 +77,8 @@ impl Trainer {
         self.planned().first().map(|plan| Kept::of(plan))
     }
 
-    /// What a training step would cost under `n` limits, from the smallest that would do for all of [`Trainer::fit`] with these options, to one
-    /// under which nothing has to be done. Nothing is run but what it takes to measure the model's ops.
+    /// What a training step would cost under up to `n` limits, from the smallest that would do for all of [`Trainer::fit`] with these options, to the first
+    /// one under which nothing has to be done: only that one, where the smallest is large enough. Nothing is run but what it takes to measure the model's ops.
     ///
     /// # Errors
     /// When the model cannot be traced.
@@ -99,6 +99,9 @@ impl Trainer {
             let limit = Bytes((smallest.0 as f64 * ratio.powf(part)).ceil() as u64).clamp(smallest, unlimited);
             let choice = self.choice(keys, &graphs, &at(limit))?;
             points.push(SweepPoint { limit, kept: Kept::of(&choice.plans[0]) });
+            if choice.plans.iter().all(|plan| Kept::of(plan).is_plain()) {
+                break;
+            }
         }
         // What keeps a smaller limit keeps a larger one: a larger limit is never slower.
         for i in 1..points.len() {
