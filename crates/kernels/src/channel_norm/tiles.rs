@@ -1,7 +1,8 @@
 //! The inner loops: what happens to a chunk of rows, `[rows, channels]`.
 //!
 //! Channels are taken in tiles of at most [`WIDTH`]. Where there are fewer, a tile spans several rows and the
-//! figures of the channels are repeated to match, so that three channels run as fast as sixty-four.
+//! figures of the channels are repeated to match, so that three channels run as fast as sixty-four. Sums of more channels stay in
+//! registers that way; where nothing is summed, wider rows are taken whole, in the order in which they lie in memory.
 
 use crate::Source;
 use crate::blocks::apply;
@@ -74,6 +75,27 @@ impl Tile {
             }
         }
     }
+}
+
+/// The pieces of `len` elements when nothing is summed: rows, or tiles of several.
+#[inline(always)]
+fn pieces(channels: usize, len: usize) -> impl Iterator<Item = (usize, usize)> {
+    let width = if channels <= WIDTH { WIDTH / channels * channels } else { channels };
+    (0..len).step_by(width).map(move |start| (start, width.min(len - start)))
+}
+
+/// The figures of such a piece's columns, in `room` where they are repeated.
+#[inline(always)]
+fn columns<'a, T: Float>(figures: &'a [T], room: &'a mut [T; WIDTH]) -> &'a [T] {
+    let channels = figures.len();
+    if channels > WIDTH {
+        return figures;
+    }
+    let rows = &mut room[..WIDTH / channels * channels];
+    for row in rows.chunks_exact_mut(channels) {
+        row.copy_from_slice(figures);
+    }
+    rows
 }
 
 simd! {
@@ -150,27 +172,26 @@ simd! {
 
     /// `y = (x - f0) * f1 + f2`.
     pub(super) fn normalise_rows[T: Float](x: Source<'_, T>, figures: [&[T]; 3], y: &mut [T]) {
-        for tile in tiles(figures[0].len()) {
-            let [mean, slope, offset] = figures.map(|figure| tile.repeated(figure));
-            for (start, len) in tile.pieces(y.len()) {
-                let y = &mut y[start..start + len];
-                apply(y, x.part(start, len), [&mean, &slope, &offset], |x, [mean, slope, offset]| {
-                    (x - mean) * slope + offset
-                });
-            }
+        let mut rooms = [[T::ZERO; WIDTH]; 3];
+        let [a, b, c] = &mut rooms;
+        let columns = [columns(figures[0], a), columns(figures[1], b), columns(figures[2], c)];
+        for (start, len) in pieces(figures[0].len(), y.len()) {
+            let y = &mut y[start..start + len];
+            apply(y, x.part(start, len), columns, |x, [mean, slope, offset]| (x - mean) * slope + offset);
         }
     }
 
     /// `dx = dy * f1 - f2 - (x - f0) * f3`.
     pub(super) fn gradient_rows[T: Float](x: &[T], dy: Source<'_, T>, figures: [&[T]; 4], dx: &mut [T]) {
-        for tile in tiles(figures[0].len()) {
-            let [f0, f1, f2, f3] = figures.map(|figure| tile.repeated(figure));
-            for (start, len) in tile.pieces(x.len()) {
-                let dx = &mut dx[start..start + len];
-                apply(dx, dy.part(start, len), [&x[start..], &f0, &f1, &f2, &f3], |dy, [x, f0, f1, f2, f3]| {
-                    dy * f1 - f2 - (x - f0) * f3
-                });
-            }
+        let mut rooms = [[T::ZERO; WIDTH]; 4];
+        let [a, b, c, d] = &mut rooms;
+        let [f0, f1, f2, f3] =
+            [columns(figures[0], a), columns(figures[1], b), columns(figures[2], c), columns(figures[3], d)];
+        for (start, len) in pieces(figures[0].len(), x.len()) {
+            let dx = &mut dx[start..start + len];
+            apply(dx, dy.part(start, len), [&x[start..], f0, f1, f2, f3], |dy, [x, f0, f1, f2, f3]| {
+                dy * f1 - f2 - (x - f0) * f3
+            });
         }
     }
 }
