@@ -6,7 +6,10 @@
 //! are put together before it, and what needs its outputs comes after all slices. So the numbers never change, whatever is
 //! cut, and nothing is promised by the user.
 //!
-//! While slices add up, all sums are there: the gradients of all weights, mostly, which may be more than the slices save. So a step can also be cut into
+//! A sum that is larger than what it is made from is not added up, either: while the slices run, what it is made from is kept, and it is made at once after them.
+//! The gradient of a table of which a batch reads a few rows is such a sum, and that of a wide layer by few entries.
+//!
+//! While slices add up, all other sums are there: the gradients of all weights, mostly, which may be more than the slices save. So a step can also be cut into
 //! stretches of nodes, each of which runs on all slices before the next begins: then only the sums of one stretch are there, at the price of what the later
 //! ones need of the earlier, for all slices.
 
@@ -110,6 +113,8 @@ const SMALL: usize = 64 << 10;
 #[derive(Clone, Debug)]
 enum Way {
     Whole,
+    /// On the whole batch, although it could run on slices: its sums are larger than the operands that are kept for it.
+    AtOnce,
     /// On slices: how the inputs are presented, and what that makes of the outputs.
     Cut {
         inputs: Vec<Split>,
@@ -153,9 +158,10 @@ impl<'a> Splitter<'a> {
         splitter
     }
 
-    /// Of every node that could run on slices: the bytes of its operands, and which slices it needs for that.
+    /// Of every node that could run on slices, and is not better run at once: the bytes of its operands, and which slices it needs for that.
     fn needs(&self) -> Vec<(u64, Exact)> {
-        let related = self.graph.nodes().filter_map(|(_, node)| {
+        let on_slices = self.graph.nodes().filter(|(id, _)| !matches!(self.ways[id.0 as usize], Way::AtOnce));
+        let related = on_slices.filter_map(|(_, node)| {
             let (in_types, out_types) = (self.types(&node.inputs), self.types(&node.outputs));
             let types = Types { inputs: &in_types, outputs: &out_types };
             let given: Vec<Split> = node.inputs.iter().map(|v| self.relation[v.0 as usize]).collect();
@@ -188,13 +194,23 @@ impl<'a> Splitter<'a> {
         self.ways.iter().filter(|w| matches!(w, Way::Cut { .. })).count()
     }
 
+    fn is_cut(&self, id: NodeId) -> bool {
+        matches!(self.ways[id.0 as usize], Way::Cut { .. })
+    }
+
+    /// Bytes of a node's operands that exist in pieces, put together.
+    fn joined_bytes(&self, node: &Node) -> u64 {
+        let inputs = node.inputs.iter().enumerate();
+        let joined = inputs.filter(|(i, v)| self.in_pieces[v.0 as usize] && !node.inputs[..*i].contains(v));
+        joined.map(|(_, v)| self.graph.ty(*v).bytes() as u64).sum()
+    }
+
     /// The nodes that need whole values that exist in pieces, largest first: what stands in the way of cutting.
     pub fn barriers(&self) -> Vec<Barrier> {
         let mut barriers: Vec<Barrier> = Vec::new();
         for (id, node) in self.graph.nodes() {
             if matches!(self.ways[id.0 as usize], Way::Whole) {
-                let joined = node.inputs.iter().filter(|v| self.in_pieces[v.0 as usize]);
-                let bytes = joined.map(|v| self.graph.ty(*v).bytes() as u64).sum();
+                let bytes = self.joined_bytes(node);
                 if bytes > 0 {
                     barriers.push(Barrier { node: id, bytes });
                 }
@@ -217,13 +233,24 @@ impl<'a> Splitter<'a> {
         let Some((inputs, outputs)) = present(node, &given, &types) else { return Way::Whole };
         // What can be had whole at little cost, or for nothing, is whole; it still relates to the batch.
         let small = types.bytes() as usize <= self.cut.small || node.op.is_view();
-        let whole = small && !pieces || !self.is_cut_well(node, &inputs, &outputs, &types);
+        let is_at_once = self.is_better_at_once(node, &outputs);
+        let whole = small && !pieces || !is_at_once && !self.is_cut_well(node, &inputs, &outputs, &types);
         for (&value, &split) in node.outputs.iter().zip(&outputs) {
             // A sum over the batch is whole once all slices are added.
             self.relation[value.0 as usize] = if split == Split::Partial { Split::Whole } else { split };
             self.in_pieces[value.0 as usize] = !whole && matches!(split, Split::Axis(_));
         }
-        if whole { Way::Whole } else { Way::Cut { inputs, outputs } }
+        match whole {
+            true => Way::Whole,
+            false if is_at_once => Way::AtOnce,
+            false => Way::Cut { inputs, outputs },
+        }
+    }
+
+    /// Whether all that a node makes are sums, and these are larger than the operands that would have to be kept for it.
+    fn is_better_at_once(&self, node: &Node, outputs: &[Split]) -> bool {
+        let bytes: u64 = node.outputs.iter().map(|v| self.graph.ty(*v).bytes() as u64).sum();
+        outputs.iter().all(|split| *split == Split::Partial) && bytes > self.joined_bytes(node)
     }
 
     /// Whether a node may run on slices.
@@ -301,7 +328,7 @@ impl<'a> Splitter<'a> {
         let mut by_stage: Vec<(Vec<NodeId>, Vec<NodeId>)> = vec![(Vec::new(), Vec::new()); n_stages];
         for (id, _) in self.graph.nodes() {
             let (whole, cut) = &mut by_stage[stages[id.0 as usize]];
-            if let Way::Whole = self.ways[id.0 as usize] { whole.push(id) } else { cut.push(id) }
+            if self.is_cut(id) { cut.push(id) } else { whole.push(id) }
         }
         let mut builder = Builder::new(self, slices.len());
         for (whole, cut) in &by_stage {
@@ -341,14 +368,13 @@ impl<'a> Splitter<'a> {
         for ((id, node), summed) in self.graph.nodes().zip(self.summed()) {
             let stretch = (before_it * self.cut.stretches as u64 / all) as usize;
             before_it += summed;
-            let is_cut = |id: NodeId| matches!(self.ways[id.0 as usize], Way::Cut { .. });
             let before = node.inputs.iter().filter_map(|&v| {
                 let producer = self.graph.producer(v)?;
                 // A cut node follows its own slice of what is in pieces, and all slices of what is added up.
-                let waits = is_cut(producer) && !(is_cut(id) && self.in_pieces[v.0 as usize]);
+                let waits = self.is_cut(producer) && !(self.is_cut(id) && self.in_pieces[v.0 as usize]);
                 Some(stages[producer.0 as usize] + waits as usize)
             });
-            let at_least = if is_cut(id) { stretch } else { 0 };
+            let at_least = if self.is_cut(id) { stretch } else { 0 };
             stages[id.0 as usize] = before.fold(at_least, usize::max);
         }
         stages
@@ -357,7 +383,7 @@ impl<'a> Splitter<'a> {
     /// By node: bytes of what it adds up over the slices.
     fn summed(&self) -> impl Iterator<Item = u64> {
         self.graph.nodes().map(|(id, node)| match &self.ways[id.0 as usize] {
-            Way::Whole => 0,
+            Way::Whole | Way::AtOnce => 0,
             Way::Cut { outputs, .. } => {
                 let sums = node.outputs.iter().zip(outputs).filter(|(_, split)| **split == Split::Partial);
                 sums.map(|(v, _)| self.graph.ty(*v).bytes() as u64).sum()
@@ -463,7 +489,7 @@ impl<'a> Builder<'a> {
         }
         let mut wanted_whole = vec![false; graph.values().len()];
         for (id, node) in graph.nodes() {
-            if let Way::Whole = splitter.ways[id.0 as usize] {
+            if !splitter.is_cut(id) {
                 node.inputs.iter().for_each(|v| wanted_whole[v.0 as usize] = true);
             }
         }

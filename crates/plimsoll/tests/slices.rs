@@ -149,6 +149,7 @@ fn slices_leave_the_numbers_as_they_are() {
     slices_that_the_planner_chooses_change_no_bit();
     a_last_slice_of_one_row_changes_no_bit();
     stretches_of_a_step_change_no_bit_and_make_less_do();
+    a_sum_larger_than_what_it_is_made_from_is_not_there_while_slices_run();
     slices_that_a_user_asks_for_give_the_same_numbers();
 }
 
@@ -223,6 +224,40 @@ fn stretches_of_a_step_change_no_bit_and_make_less_do() {
         case.name, split.slices, split.rounds, split.summed
     );
     assert!(arena < split.summed, "{arena} bytes: {split:?}");
+}
+
+/// The gradient of a table of which a batch reads few rows.
+fn a_sum_larger_than_what_it_is_made_from_is_not_there_while_slices_run() {
+    let (words, width) = (30_000, 64);
+    let case = Case {
+        name: "large table",
+        model: Model::sequential_of(DType::I32, [32])
+            .layer(Embedding::new(words, width))
+            .layer(Dense::new(512).activation(Activation::Gelu))
+            .layer(Dense::new(512).activation(Activation::Tanh))
+            .layer(GlobalAvgPool1D::new())
+            .layer(Dense::new(3)),
+        loss: std::sync::Arc::new(SparseCategoricalCrossEntropy::from_logits()),
+        data: Arrays::new(classes(&[128, 32], words as i32, 8), classes(&[128], 3, 9)).unwrap(),
+        batch: 128,
+        is_cut: true,
+    };
+    let (weights, loss, _) = case.train(case.trainer()).unwrap();
+    let split_only = Techniques { recompute: false, spill: false, ..Techniques::ALL };
+    let least = smallest(&case, split_only) + plimsoll::Bytes::mib(1);
+    let mut trainer = case.trainer().techniques(split_only).memory_limit(least);
+    let history = trainer.fit(&case.data, Fit::epochs(2).batch_size(case.batch)).unwrap();
+    assert_eq!(loss.to_bits(), history.last("loss").unwrap().to_bits());
+    assert!(weights == trainer.weights().unwrap());
+    let plan = trainer.planned()[0];
+    let split = plan.split.as_ref().expect("it runs in slices");
+    let table = (words * width * 4) as u64;
+    println!("{}: {} slices, {} of {} bytes of sums", case.name, split.slices, split.summed, table);
+    assert!(split.summed < table && split.barrier.as_ref().is_none_or(|op| !op.contains("scatter_add")), "{split:?}");
+    let last_slice = plan.instructions.len() - plan.instructions.len() / split.slices;
+    let gradients = plan.buffers.iter().filter(|(buffer, _)| buffer.bytes >= table);
+    let begins: Vec<u32> = gradients.map(|(buffer, _)| buffer.first).collect();
+    assert!(!begins.is_empty() && begins.iter().all(|&first| first as usize >= last_slice), "{begins:?}, {last_slice}");
 }
 
 fn slices_that_a_user_asks_for_give_the_same_numbers() {
