@@ -7,8 +7,8 @@
 /// The best split of a stretch, and its cost.
 type Split = Option<(u64, usize)>;
 
-/// Costs of stretches by (length, slots beside the value they begin from).
-struct Tables {
+/// A chain of values, with the costs of its stretches by (length, slots beside the value they begin from).
+pub(super) struct Chain {
     /// From the last gradient to that of the value the stretch begins from.
     back: Vec<Vec<Split>>,
     /// The same where nothing comes before the stretch.
@@ -19,26 +19,16 @@ struct Tables {
     whole: Vec<Vec<Split>>,
 }
 
-/// For each of `n` values in the order they are made: how deep in the recursion it is kept, with room for `slots` values. `None`
-/// when there is too little room.
-pub(super) fn levels(n: usize, slots: usize) -> Option<Vec<usize>> {
-    let tables = Tables::new(n, slots);
-    let mut levels = vec![usize::MAX; n];
-    tables.descend(n, slots, 0, 0, &mut levels)?;
-    let deepest = levels.iter().filter(|&&l| l != usize::MAX).max().map_or(0, |l| l + 1);
-    levels.iter_mut().for_each(|l| *l = (*l).min(deepest));
-    Some(levels)
-}
-
 /// Slots that it takes to come to the `j`-th value.
 fn passing(j: usize) -> usize {
     if j == 1 { 1 } else { 2 }
 }
 
-impl Tables {
-    fn new(n: usize, slots: usize) -> Tables {
+impl Chain {
+    /// A chain of `n` values, to be kept in so many slots at most.
+    pub fn new(n: usize, slots: usize) -> Chain {
         let table = vec![vec![None; slots + 1]; n + 1];
-        let mut t = Tables { back: table.clone(), end: table.clone(), first: table.clone(), whole: table };
+        let mut t = Chain { back: table.clone(), end: table.clone(), first: table.clone(), whole: table };
         let cost = |split: Split| split.map(|(cost, _)| cost);
         for l in 0..=n {
             for s in 1..=slots {
@@ -63,6 +53,17 @@ impl Tables {
             }
         }
         t
+    }
+
+    /// For each value in the order they are made: how deep in the recursion it is kept, with room for `slots` values. `None`
+    /// when there is too little room.
+    pub fn levels(&self, slots: usize) -> Option<Vec<usize>> {
+        let n = self.whole.len() - 1;
+        let mut levels = vec![usize::MAX; n];
+        self.descend(n, slots, 0, 0, &mut levels)?;
+        let deepest = levels.iter().filter(|&&l| l != usize::MAX).max().map_or(0, |l| l + 1);
+        levels.iter_mut().for_each(|l| *l = (*l).min(deepest));
+        Some(levels)
     }
 
     /// Gives levels to the values that are kept on the way to the end of a stretch, and within what is between them.

@@ -1,9 +1,10 @@
 //! The search for the cheapest run: fixed settings, then keys of single units varied at random.
 
+use super::Effort;
+use super::chain::Chain;
 use super::exact::{self, Outcome};
 use super::problem::Problem;
 use super::simulate::{Bounds, Run, Setting, simulate};
-use super::{Effort, chain};
 
 /// Powers of cost, bytes and distance.
 const POWERS: [(f64, f64, f64); 11] = [
@@ -149,13 +150,17 @@ impl<'a> Search<'a> {
         }
         let mean = held.iter().map(|&u| self.problem.units[u].bytes).sum::<u64>() / held.len() as u64;
         let slots = (limit.saturating_sub(other) / mean.max(1)) as usize;
-        for slots in [slots + 2, slots + 3, slots + 1, slots, slots + 4, slots * 3 / 4, slots + slots / 4] {
-            if !(2..=held.len().min(MOST_CHECKPOINTS)).contains(&slots) || self.work > allowed / 2 {
-                continue;
+        let mut tried = vec![slots + 2, slots + 3, slots + 1, slots, slots + 4, slots * 3 / 4, slots + slots / 4];
+        tried.retain(|slots| (2..=held.len().min(MOST_CHECKPOINTS)).contains(slots));
+        let Some(&most) = tried.iter().max() else { return };
+        // The last value of a chain is read at once.
+        let chain = Chain::new(held.len() + 1, most);
+        self.work += (held.len() * held.len() * most) as u64 / 4;
+        for slots in tried {
+            if self.work > allowed / 2 {
+                break;
             }
-            self.work += (held.len() * held.len() * slots) as u64 / 4;
-            // The last value of a chain is read at once.
-            let Some(levels) = chain::levels(held.len() + 1, slots) else { continue };
+            let Some(levels) = chain.levels(slots) else { continue };
             let mut keys = vec![1e-6; self.problem.units.len()];
             let deepest = levels.iter().max().copied().unwrap_or(0);
             for (&unit, &level) in held.iter().zip(&levels) {
