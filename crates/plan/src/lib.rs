@@ -73,7 +73,7 @@ pub struct Options {
 }
 
 /// What the room of an arena is for besides the plans that are made first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reserve {
     /// Somebody needs so many bytes while no step runs.
     pub least: u64,
@@ -91,6 +91,13 @@ impl Reserve {
     /// An arena with nodes beside it that leaves so much to spare in so many bytes.
     pub(crate) fn within(self, space: u64) -> u64 {
         if self.spare { space.saturating_sub(space / 65 + (16 << 10)) } else { space }
+    }
+}
+
+impl Options {
+    /// Bytes that an arena and so many nodes count for.
+    pub(crate) fn size(&self, arena: u64, nodes: usize) -> u64 {
+        self.reserve.of(arena) + self.node_bytes * nodes as u64
     }
 }
 

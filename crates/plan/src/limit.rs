@@ -266,30 +266,41 @@ impl Limited<'_> {
     }
 
     /// The plan found that needs least, its nodes included, if that is less than `below`.
+    ///
+    /// Where ever less is alive ever more runs again, and what runs again are nodes: the least of both may lie anywhere on the way down. And an arena that
+    /// counts for more than it has in any case need not become smaller.
     fn least(&self, whole: Plan, below: u64) -> Result<Option<Plan>, PlanError> {
         let (mut works, mut fails) = (whole.live_bytes, self.problem.floor().bytes.saturating_sub(1));
         let grain = (works / 128).clamp(place::ALIGNMENT, GRAIN);
         let quick = |target: u64| Evictor::new(self.graph, self.state, self.problem).at_any_cost(target);
+        let size = |arena: u64, graph: &Graph| self.options.size(arena, graph.nodes().len());
+        let alive = |run: &Evicted| windows::least_alive(&run.graph, &run.order, self.options.threads);
+        // What they have alive with their nodes, and their targets: of the run that has least, and of the last.
+        let (mut least, mut last) = (None, None);
         while works > fails + grain {
             let middle = fails + (works - fails) / 2;
-            match quick(middle)? {
-                Some(_) => works = middle,
-                None => fails = middle,
+            let Some(run) = quick(middle)? else {
+                fails = middle;
+                continue;
+            };
+            works = middle;
+            last = Some((size(alive(&run), &run.graph), middle));
+            least = if least.is_none() { last } else { least.min(last) };
+        }
+        let mut plan = whole;
+        let takes = |plan: &Plan| size(plan.arena_bytes, &plan.graph);
+        for (hoped, target) in least.into_iter().chain(last.filter(|last| least != Some(*last))) {
+            // What is alive takes no less when it is packed.
+            if hoped < below.min(takes(&plan)) {
+                let run = quick(target)?.expect("it was found before");
+                let packing = Packing { limit: target, effort: LEAST, transfers: Transfers::Short };
+                let packed = place_run(run, self.state, self.options, packing)?;
+                if takes(&packed) < takes(&plan) {
+                    plan = packed;
+                }
             }
         }
-        let size = |arena: u64, graph: &Graph| arena + self.options.node_bytes * graph.nodes().len() as u64;
-        let alive = |run: &Evicted| windows::least_alive(&run.graph, &run.order, self.options.threads);
-        let of_whole = size(whole.arena_bytes, &whole.graph);
-        let least = match quick(works)? {
-            // What is alive takes no less when it is packed.
-            Some(run) if size(alive(&run), &run.graph) < below.min(of_whole) => {
-                let packing = Packing { limit: works, effort: LEAST, transfers: Transfers::Short };
-                let plan = place_run(run, self.state, self.options, packing)?;
-                if size(plan.arena_bytes, &plan.graph) < of_whole { plan } else { whole }
-            }
-            _ => whole,
-        };
-        Ok((size(least.arena_bytes, &least.graph) < below).then_some(least))
+        Ok((takes(&plan) < below).then_some(plan))
     }
 }
 

@@ -13,7 +13,7 @@ use plimsoll::data::{AUTOTUNE, Arrays, Dataset, Feed};
 use plimsoll::layers::*;
 use plimsoll::losses::{MeanSquaredError, SparseCategoricalCrossEntropy};
 use plimsoll::model::Model;
-use plimsoll::optimizers::{Adam, Sgd};
+use plimsoll::optimizers::{Adam, AdamW, RmsProp, Sgd, UpdateOptions};
 use plimsoll::trainer::{Fit, Techniques, Trainer};
 use plimsoll::{Budget, Bytes, DType, Error, Tensor, callbacks, measure};
 use std::io::{Read, Write};
@@ -39,12 +39,15 @@ const SWITCHES: [&str; 9] = [
     "unknown-batches",
 ];
 
+/// The first cases of all, among them those that found something, have only the switches above and two optimizers, each with half of the families. Those
+/// from here on have these switches too, and any optimizer.
+const MORE_FROM: u64 = 1000;
+const MORE_SWITCHES: [&str; 4] = ["sample-weights", "clip-norm", "average", "accumulate"];
+
 /// The kinds of models.
 const FAMILIES: [&str; 6] = ["mlp", "cnn", "residual", "attention", "embedding", "lstm"];
 
-/// How long a refusal may take, of processor time. One second is what it should take, and does where steps are not split; the
-/// search for the smallest limit of split steps places arenas so often that some take longer (measured: up to 6.6 s). The
-/// judge counts those.
+/// How long a refusal may take, of processor time, in a build without optimization, too. One second is what it should take; the judge counts those that take longer.
 const REFUSAL: Duration = Duration::from_secs(15);
 
 /// How far below the smallest limit a run must be refused.
@@ -85,7 +88,8 @@ impl Case {
     fn new(seed: u64) -> Case {
         let mut dice = Dice(seed);
         let family = FAMILIES[seed as usize % FAMILIES.len()];
-        let switches = SWITCHES.into_iter().filter(|_| dice.next().is_multiple_of(2)).collect();
+        let more = if seed < MORE_FROM { &[][..] } else { &MORE_SWITCHES };
+        let switches = SWITCHES.iter().chain(more).copied().filter(|_| dice.next().is_multiple_of(2)).collect();
         Case { seed, family, switches }
     }
 
@@ -187,18 +191,41 @@ impl Case {
             }
         };
         let labels: Vec<i32> = (0..n).map(|_| (dice.next() % classes as u64) as i32).collect();
-        (model, Arrays::new(x, Tensor::from_slice([n], &labels).unwrap()).unwrap(), batch)
+        let mut data = Arrays::new(x, Tensor::from_slice([n], &labels).unwrap()).unwrap();
+        if self.has("sample-weights") {
+            let weights: Vec<f32> = (0..n).map(|_| dice.one_of(&[0.0, 0.5, 1.0, 3.0])).collect();
+            data = data.sample_weights(Tensor::from_slice([n], &weights).unwrap()).unwrap();
+        }
+        (model, data, batch)
     }
 
     fn trainer(&self, model: Model) -> Trainer {
         let loss = SparseCategoricalCrossEntropy::from_logits();
-        let trainer = match self.seed % 2 {
+        let mut dice = Dice(self.seed ^ 0x4321);
+        let optimizer = if self.seed < MORE_FROM { self.seed % 2 } else { dice.next() % 4 };
+        let trainer = match optimizer {
             0 => Trainer::new(model, loss, Adam::new(1e-3)),
-            _ => Trainer::new(model, loss, Sgd::new(1e-2).momentum(0.9)),
+            1 => Trainer::new(model, loss, Sgd::new(1e-2).momentum(0.9)),
+            2 => Trainer::new(model, loss, AdamW::new(1e-3)),
+            _ => Trainer::new(model, loss, RmsProp::new(1e-3)),
         };
+        let mut updates = UpdateOptions::new();
+        if self.has("clip-norm") {
+            updates = updates.clip_global_norm(0.5);
+        }
+        if self.has("average") {
+            updates = updates.ema(0.9);
+        }
         let [split, recompute, spill] = ["no-split", "no-recompute", "no-spill"].map(|switch| !self.has(switch));
         let threads = if self.has("two-threads") { 2 } else { 1 };
-        trainer.unwrap().threads(threads).seed(self.seed).techniques(Techniques { split, recompute, spill })
+        let trainer =
+            trainer.unwrap().threads(threads).seed(self.seed).techniques(Techniques { split, recompute, spill });
+        trainer.updates(updates).accumulate(self.slices())
+    }
+
+    /// The slices that the user asks for.
+    fn slices(&self) -> usize {
+        if self.has("accumulate") { Dice(self.seed ^ 0x8765).between(2, 6) } else { 1 }
     }
 
     /// The data in batches whose sizes nobody knows before they come: two that have fewer rows, one in the middle.
@@ -231,8 +258,8 @@ impl Case {
         }
         let mut ran = trainer.fit(data, fit).map(|_| Vec::new());
         if ran.is_ok() && self.has("predict") {
-            // A pipeline of its own may need more than that of training.
-            ran = trainer.predict(&arrays, rows);
+            // Batches as large as the slices that training was asked to run in: where nothing else may be cut, whole ones may need more.
+            ran = trainer.predict(&arrays, rows.div_ceil(self.slices()));
         }
         let peak = measure::usage().unwrap().peak.0 / 1024;
         let _ = (std::fs::remove_file(&file), std::fs::remove_dir_all(file.with_extension("d")));

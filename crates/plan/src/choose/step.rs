@@ -5,7 +5,7 @@ use crate::cost::{Sizes, Work};
 use crate::evict::Problem;
 use crate::limit::{self, Outcome};
 use crate::split::{self, Batch, Cut, SplitInfo, Splitter};
-use crate::{CostModel, Options, Plan, PlanError, StateLayout, fuse, schedule};
+use crate::{CostModel, Options, Plan, PlanError, Reserve, StateLayout, fuse, schedule};
 use plimsoll_graph::{Cost, Graph, NodeId};
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -23,6 +23,10 @@ const TRIES: usize = 2;
 
 /// The part of a floor above it from which on there is ample room.
 const AMPLE: u64 = 2;
+
+/// By so many of these parts more is looked for where an arena is there already and nothing is found that keeps within it.
+const ABOVE: u64 = 4;
+const ABOVE_OF: u64 = 16;
 
 /// Stretches that are tried with 2, 4 or 8 slices, where what these sum up is no less than this part of what the whole batch has alive. With 6 to 12 of them the
 /// wide network of W6 is predicted to be as fast within half of its memory and without a file, to a hundredth.
@@ -47,8 +51,8 @@ pub(super) struct Prepared {
     smallest: RefCell<HashMap<Ways, Need>>,
 }
 
-/// What needs depend on: what may be done, and the size of the states in the file.
-type Ways = (bool, bool, u64);
+/// What needs depend on: what may be done, the size of the states in the file, and what the arena's room is for besides.
+type Ways = (bool, bool, u64, Reserve);
 
 /// A way to cut a step. Its graph can be large, so it is made when it is looked at and not kept.
 struct Variant {
@@ -273,7 +277,7 @@ impl Planning<'_> {
 
     /// What that comes to, found out once.
     fn least(&self, variant: usize, layout: &StateLayout, below: u64) -> Result<Option<Need>, PlanError> {
-        let is_below = |need: &Need| need.size.bytes(self.options.node_bytes) < below;
+        let is_below = |need: &Need| self.bytes(need) < below;
         let key = (self.ways(layout), variant);
         match self.step.least.borrow().get(&key) {
             Some(Least::Need(need)) => return Ok(Some(need.clone()).filter(is_below)),
@@ -287,7 +291,12 @@ impl Planning<'_> {
     }
 
     fn ways(&self, layout: &StateLayout) -> Ways {
-        (self.options.recompute, self.options.spill, layout.file_bytes())
+        (self.options.recompute, self.options.spill, layout.file_bytes(), self.options.reserve)
+    }
+
+    /// What a need counts for.
+    fn bytes(&self, need: &Need) -> u64 {
+        self.options.size(need.size.arena, need.size.nodes as usize)
     }
 
     /// A plan whose arena and nodes keep a limit and that takes less than `below` seconds, if one is found soon.
@@ -408,13 +417,12 @@ impl Planning<'_> {
 
     /// The least that any of these needs, if that is less than `below` bytes.
     pub fn smallest(&self, layout: &StateLayout, below: u64) -> Result<Option<Need>, PlanError> {
-        let bytes = |need: &Need| need.size.bytes(self.options.node_bytes);
         if let Some(known) = self.known_smallest(layout) {
-            return Ok(Some(known).filter(|need| bytes(need) < below));
+            return Ok(Some(known).filter(|need| self.bytes(need) < below));
         }
         let mut least: Option<Need> = None;
         for (floor, i) in self.lowest(layout)? {
-            let below = least.as_ref().map_or(below, bytes);
+            let below = least.as_ref().map_or(below, |need| self.bytes(need));
             if floor < below
                 && let Some(need) = self.least(i, layout, below)?
             {
@@ -499,7 +507,6 @@ impl Planning<'_> {
     /// The cheapest plan that is found soon in an arena of so many bytes and with so many nodes at most; where none is, the least of a variant.
     pub fn in_arena(&self, layout: &StateLayout, arena: u64, nodes: u64) -> Result<Option<Plan>, PlanError> {
         let fits = |plan: &Plan| plan.arena_bytes <= arena && plan.graph.nodes().len() as u64 <= nodes;
-        let options = Options { limit: Some(arena), ..(*self.options).clone() };
         let mut cheapest: Option<Plan> = None;
         for (i, variant) in self.step.variants.iter().enumerate() {
             let below = cheapest.as_ref().map_or(f64::INFINITY, |plan| plan.recomputed.seconds);
@@ -507,19 +514,30 @@ impl Planning<'_> {
                 continue;
             }
             let Opened { graph, order, split } = self.step.open(variant.cut)?;
-            let soon = match limit::plan_soon(&graph, &order, layout, &options, below)? {
-                Outcome::Plan(plan) => Some(*plan).filter(fits),
-                _ => None,
-            };
-            let least = || limit::least_plan(&graph, &order, layout, &self.options, u64::MAX);
-            let plan = match soon {
-                None if cheapest.is_none() => least()?.map(|(plan, ..)| plan).filter(fits),
-                soon => soon,
-            };
-            if let Some(plan) = plan.map(|plan| self.complete(plan, i, split)).filter(|p| p.recomputed.seconds < below)
-            {
-                cheapest = Some(plan);
+            let mut found = None;
+            // What is found for a little more may have less alive than was asked for.
+            for part in 0..=ABOVE {
+                let options = Options { limit: Some(arena + arena * part / ABOVE_OF), ..(*self.options).clone() };
+                if let Outcome::Plan(mut plan) = limit::plan_soon(&graph, &order, layout, &options, below)?
+                    && plan.live_bytes <= arena
+                {
+                    if !fits(&plan) {
+                        limit::tighten(&mut plan);
+                    }
+                    found = Some(*plan).filter(fits);
+                }
+                if found.is_some() || cheapest.is_some() {
+                    break;
+                }
             }
+            if found.is_none() && cheapest.is_none() {
+                // There is room for so many nodes as there are: the arena alone counts.
+                let options = Options { node_bytes: 0, ..(*self.options).clone() };
+                let least = limit::least_plan(&graph, &order, layout, &options, u64::MAX)?;
+                found = least.map(|(plan, ..)| plan).filter(fits);
+            }
+            let found = found.map(|plan| self.complete(plan, i, split));
+            cheapest = found.filter(|plan| plan.recomputed.seconds < below).or(cheapest);
         }
         Ok(cheapest)
     }
