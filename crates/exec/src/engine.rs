@@ -149,12 +149,7 @@ impl Engine {
         assert!(plans.iter().all(|p| p.state == self.state), "plans are made for the engine's states");
         self.programs.clear();
         let bytes = plans.iter().map(|p| p.arena_bytes).max().unwrap_or(0);
-        let packing = plans.iter().map(|p| p.graph.packing()).fold(Packing::NONE, Packing::max);
-        let library = Bytes::from(packing.bytes(self.pool.threads()));
-        // What the library has taken it keeps, whatever plans come next.
-        self.library.resize(library.max(self.library.bytes())).map_err(ArenaError::from)?;
-        packing.prepare();
-        self.settle();
+        self.expect_products(plans.iter().map(|p| p.graph.packing()).fold(Packing::NONE, Packing::max))?;
         let fits = bytes == self.scratch.bytes() as u64;
         if !fits {
             // The old one goes first, so that both never stand side by side.
@@ -177,11 +172,7 @@ impl Engine {
     /// # Errors
     /// When the budget or the system does not give the memory, or there is no room for the file. The other plans are still there.
     pub fn add_plan(&mut self, plan: Plan) -> Result<ProgramId, ExecError> {
-        let packing = plan.graph.packing();
-        let library = Bytes::from(packing.bytes(self.pool.threads()));
-        self.library.resize(library.max(self.library.bytes())).map_err(ArenaError::from)?;
-        packing.prepare();
-        self.settle();
+        self.expect_products(plan.graph.packing())?;
         if plan.file_bytes > 0 {
             self.fit_file(&[&plan])?;
         }
@@ -197,6 +188,19 @@ impl Engine {
         });
         self.programs[id] = Some(program);
         Ok(id)
+    }
+
+    /// Reserves what the library packs for products that later plans may have.
+    ///
+    /// # Errors
+    /// When the budget does not give the memory.
+    pub fn expect_products(&mut self, packing: Packing) -> Result<(), ExecError> {
+        let library = Bytes::from(packing.bytes(self.pool.threads()));
+        // What the library has taken it keeps, whatever plans come next.
+        self.library.resize(library.max(self.library.bytes())).map_err(ArenaError::from)?;
+        packing.prepare();
+        self.settle();
+        Ok(())
     }
 
     /// Removes a plan; its number may be given to another.

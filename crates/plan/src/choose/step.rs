@@ -533,8 +533,12 @@ impl Planning<'_> {
             if found.is_none() && cheapest.is_none() {
                 // There is room for so many nodes as there are: the arena alone counts.
                 let options = Options { node_bytes: 0, ..(*self.options).clone() };
-                let least = limit::least_plan(&graph, &order, layout, &options, u64::MAX)?;
-                found = least.map(|(plan, ..)| plan).filter(fits);
+                if let Some((mut plan, ..)) = limit::least_plan(&graph, &order, layout, &options, u64::MAX)? {
+                    if !fits(&plan) {
+                        limit::tighten(&mut plan);
+                    }
+                    found = Some(plan).filter(fits);
+                }
             }
             let found = found.map(|plan| self.complete(plan, i, split));
             cheapest = found.filter(|plan| plan.recomputed.seconds < below).or(cheapest);

@@ -144,10 +144,10 @@ pub(crate) fn search_bytes(steps: &[Step<'_>], chooser: &Chooser<'_>) -> Bytes {
     HEAP + SEARCH_OF_A_SMALL_STEP.max(Bytes(search))
 }
 
-/// Nodes that a plan may have more than the one in whose place it comes, of a step of so many nodes: its search may end elsewhere, and products have two nodes more in
-/// a slice of one row.
-pub(crate) fn nodes_besides(n_nodes: usize) -> usize {
-    8 + n_nodes / 4
+/// Nodes that a plan may have more than the one in whose place it comes, of a step of so many nodes that may go through so many slices more: its search may end
+/// elsewhere, and products have two nodes more in a slice of one row.
+pub(crate) fn nodes_besides(n_nodes: usize, slices: usize) -> usize {
+    8 + n_nodes / 4 + n_nodes * slices
 }
 
 /// What it takes to plan steps of so many nodes plainly.
@@ -320,13 +320,15 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// With steps that will be planned again while the states are there, these and no others.
-    pub fn planning_again(mut self, steps: impl Iterator<Item = usize>, graphs: &[Graph]) -> Room {
-        self.planned_again = steps.collect();
-        let nodes = || self.planned_again.iter().map(|&i| graphs[i].nodes().len());
+    /// With steps that will be planned again while the states are there, these and no others, each with the slices that it may have more then.
+    pub fn planning_again(mut self, steps: impl Iterator<Item = (usize, usize)>, graphs: &[Graph]) -> Room {
+        let (steps, more): (Vec<usize>, Vec<usize>) = steps.unzip();
+        let nodes = || steps.iter().map(|&i| graphs[i].nodes().len());
         let least = nodes().map(planning_bytes).max().unwrap_or_default().0;
-        self.again = Reserve { least, spare: !self.planned_again.is_empty() };
-        let besides = Bytes(HEAP_OF_A_NODE.0 * nodes().map(nodes_besides).sum::<usize>() as u64);
+        self.again = Reserve { least, spare: !steps.is_empty() };
+        let besides: usize = nodes().zip(more).map(|(nodes, slices)| nodes_besides(nodes, slices)).sum();
+        let besides = Bytes(HEAP_OF_A_NODE.0 * besides as u64);
+        self.planned_again = steps;
         self.fixed.runtime = self.fixed.runtime - std::mem::replace(&mut self.besides, besides) + besides;
         self
     }

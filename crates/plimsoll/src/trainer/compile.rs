@@ -13,6 +13,7 @@ use crate::weights;
 use plimsoll_budget::{Bytes, Limit, Reservation};
 use plimsoll_exec::{Engine, ProgramId, Settings};
 use plimsoll_graph::{Graph, Value};
+use plimsoll_kernels::gemm::Packing;
 use plimsoll_plan::split::{Cut, SplitInfo};
 use plimsoll_plan::{Choice, Options, Plan, StateLayout, plan};
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
@@ -152,11 +153,14 @@ impl Trainer {
         let arena = choice.arena_bytes();
         let Choice { layout, plans, .. } = choice;
         let ready = |(program, (key, plan)): (usize, (&StepKey, &Plan))| {
-            let nodes = plan.graph.nodes().len() + nodes_besides(graphs[program].nodes().len());
+            let nodes =
+                plan.graph.nodes().len() + nodes_besides(graphs[program].nodes().len(), self.slices_besides(key));
             let cut = plan.split.as_ref().map(SplitInfo::cut);
             Ready { key: key.clone(), rows: key.batch, program, nodes, cut, _held: None }
         };
         let steps: Vec<Ready> = keys.iter().zip(&plans).enumerate().map(ready).collect();
+        // These may run whole where slices are planned now.
+        let again = room.planned_again.iter().map(|&i| graphs[i].packing()).fold(Packing::NONE, Packing::max);
         drop(graphs);
         let made = self.made();
         match &mut self.compiled {
@@ -165,6 +169,7 @@ impl Trainer {
                 let mut engine = Engine::open(&self.terms.budget, &layout, Vec::new(), settings)?;
                 // Before there is an arena, which is larger than any memory that this takes.
                 write_states(&mut engine, &self.variables, self.seed, self.restored.as_ref(), |_| true)?;
+                engine.expect_products(again)?;
                 engine.set_plans(plans)?;
                 self.compiled = Some(Compiled { engine, arena, steps, made });
             }
@@ -175,6 +180,7 @@ impl Trainer {
                     let is_new = |name: &str| known.get(name).is_none() && known.in_file(name).is_none();
                     write_states(&mut compiled.engine, &self.variables, self.seed, self.restored.as_ref(), is_new)?;
                 }
+                compiled.engine.expect_products(again)?;
                 compiled.engine.set_plans(plans)?;
                 (compiled.arena, compiled.steps, compiled.made) = (arena, steps, made);
             }

@@ -143,7 +143,7 @@ impl Trainer {
     pub(super) fn room(&mut self, keys: &[StepKey], graphs: &[Graph], keeps: Keeps) -> Result<Room, Error> {
         let besides = Besides { results: self.results_bytes(graphs.first(), keeps), input: keeps.input };
         let room = self.terms.room(graphs, self.compiled.as_ref().map(|c| &c.engine), besides)?;
-        Ok(planning_again(room, keys, graphs))
+        Ok(self.planning_again(room, keys, graphs))
     }
 
     /// Whether steps that are there already do for what is to be kept now: its memory is reserved if it can be.
@@ -213,12 +213,30 @@ impl Trainer {
             let keys: Vec<StepKey> = keys.iter().map(smaller).filter(|k| !k.fewer || k.batch > 1).collect();
             let graphs = keys.iter().map(|key| self.trace(key)).collect::<Result<Vec<Graph>, Error>>().ok()?;
             let (states, steps) = (states(&self.variables), self.steps(&keys, &graphs));
-            let room = planning_again(room.clone(), &keys, &graphs);
+            let room = self.planning_again(room.clone(), &keys, &graphs);
             if self.terms.exists(&steps, &states, &room) {
                 return Some(format!("batches of {batch}"));
             }
         }
         None
+    }
+
+    /// The same room when these steps are planned, some of which are planned again when their batches come.
+    fn planning_again(&self, room: Room, keys: &[StepKey], graphs: &[Graph]) -> Room {
+        let again = keys.iter().enumerate().filter(|(_, key)| key.fewer);
+        room.planning_again(again.map(|(i, key)| (i, self.slices_besides(key))), graphs)
+    }
+
+    /// Slices that a batch of fewer rows may have more: 9 rows go into 5 slices where 6 were asked for, of 2 rows and a last one of 1, but 6 rows into 6.
+    pub(super) fn slices_besides(&self, key: &StepKey) -> usize {
+        let Some(asked) = self.slices_of(key) else { return 0 };
+        let slices = key.batch.div_ceil(key.batch.div_ceil(asked));
+        asked.min(key.batch.saturating_sub(1)).saturating_sub(slices)
+    }
+
+    /// The slices that were asked for.
+    fn slices_of(&self, key: &StepKey) -> Option<usize> {
+        self.slices.filter(|_| key.mode == Mode::Train)
     }
 
     /// The steps as the planner sees them.
@@ -228,15 +246,10 @@ impl Trainer {
         let step = |(key, graph): (&StepKey, &'g Graph)| Step {
             graph: whole(key).map_or(graph, |at| &graphs[at]),
             batch: Some(Batch { entries: key.batch, inputs: key.fields.iter().map(input_name).collect() }),
-            cut: self.slices.filter(|_| key.mode == Mode::Train).map(|n| Cut::into_slices(n, key.batch)),
+            cut: self.slices_of(key).map(|n| Cut::into_slices(n, key.batch)),
         };
         keys.iter().zip(graphs).map(step).collect()
     }
-}
-
-/// The same room when these steps are planned, some of which are planned again when their batches come.
-fn planning_again(room: Room, keys: &[StepKey], graphs: &[Graph]) -> Room {
-    room.planning_again((0..keys.len()).filter(|&i| keys[i].fewer), graphs)
 }
 
 /// The states of a model, with the order in which they go to the file: what is used least often first.
