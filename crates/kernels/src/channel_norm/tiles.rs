@@ -25,11 +25,17 @@ struct Tile {
     channels: usize,
 }
 
+/// The width of as many whole rows of so many channels as a tile has room for.
+#[inline(always)]
+fn whole_rows(channels: usize) -> usize {
+    WIDTH / channels * channels
+}
+
 /// The tiles of rows with so many channels.
 #[inline(always)]
 fn tiles(channels: usize) -> impl Iterator<Item = Tile> {
     let (width, stride) = if channels <= WIDTH {
-        let whole = WIDTH / channels * channels;
+        let whole = whole_rows(channels);
         (whole, whole)
     } else {
         (channels.div_ceil(channels.div_ceil(WIDTH)), channels)
@@ -80,7 +86,7 @@ impl Tile {
 /// The pieces of `len` elements when nothing is summed: rows, or tiles of several.
 #[inline(always)]
 fn pieces(channels: usize, len: usize) -> impl Iterator<Item = (usize, usize)> {
-    let width = if channels <= WIDTH { WIDTH / channels * channels } else { channels };
+    let width = if channels <= WIDTH { whole_rows(channels) } else { channels };
     (0..len).step_by(width).map(move |start| (start, width.min(len - start)))
 }
 
@@ -91,7 +97,7 @@ fn columns<'a, T: Float>(figures: &'a [T], room: &'a mut [T; WIDTH]) -> &'a [T] 
     if channels > WIDTH {
         return figures;
     }
-    let rows = &mut room[..WIDTH / channels * channels];
+    let rows = &mut room[..whole_rows(channels)];
     for row in rows.chunks_exact_mut(channels) {
         row.copy_from_slice(figures);
     }
