@@ -241,7 +241,7 @@ impl Trainer {
         let mut states = states(&self.variables);
         states.iter_mut().for_each(|s| (s.rank, s.filed) = (None, layout.in_file(&s.name).is_some()));
         let mut step = self.steps(std::slice::from_ref(key), std::slice::from_ref(&graph)).remove(0);
-        step.cut = step.cut.or(ready.cut.map(|cut| cut.for_fewer(key.batch, ready.key.batch)));
+        step.cut = step.cut.or(ready.cut).map(|cut| cut.for_fewer(key.batch, ready.key.batch));
         let room = (*arena, ready.nodes);
         let plan = self.terms.plan_beside(step, &states, room, engine.file_bytes() > Bytes::ZERO)?;
         drop(graph);
