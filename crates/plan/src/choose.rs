@@ -16,9 +16,11 @@ mod step;
 use crate::evict::Effort;
 use crate::place;
 use crate::predict::predict;
-use crate::split::{Batch, Cut};
-use crate::{CostModel, Explanation, Options, Plan, PlanError, Reserve, StateLayout, check, explain, limit};
-use plimsoll_graph::Graph;
+use crate::split::{Batch, Cut, Splitter};
+use crate::{
+    CostModel, Explanation, Options, Plan, PlanError, Reserve, StateLayout, check, explain, fuse, limit, schedule,
+};
+use plimsoll_graph::{Graph, NodeId};
 use plimsoll_tensor::TensorType;
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -44,6 +46,19 @@ pub struct Step<'a> {
     pub batch: Option<Batch>,
     /// The only way in which it may be cut, if the planner is not to look for ways itself. One that is not exact was asked for: then it is not run whole.
     pub cut: Option<Cut>,
+}
+
+impl Step<'_> {
+    /// The order in which its nodes run, cut as the step says.
+    ///
+    /// # Errors
+    /// When the graph breaks its own rules.
+    pub fn order(&self) -> Result<Vec<NodeId>, PlanError> {
+        let fused = fuse::fuse(self.graph)?;
+        let cut = self.batch.as_ref().zip(self.cut).filter(|(batch, cut)| cut.entries < batch.entries);
+        let Some((batch, cut)) = cut else { return Ok(schedule::schedule(&fused)) };
+        Ok(schedule::schedule(&Splitter::new(&fused, batch, cut).build()?.graph))
+    }
 }
 
 /// A state that the steps share.
@@ -202,11 +217,11 @@ impl<'a> Chooser<'a> {
     }
 
     /// The cheapest plan that is found soon for the first step, with all states where they are now, in an arena of so many bytes that is there already and with so many
-    /// nodes at most; checked.
+    /// nodes at most; checked. Its nodes run in the order `like` others where they may.
     ///
     /// # Errors
     /// When a graph breaks its own rules, or a plan is unsafe, which would be a bug.
-    pub fn in_arena(&self, arena: u64, nodes: u64) -> Result<Option<Plan>, PlanError> {
+    pub fn in_arena(&self, arena: u64, nodes: u64, like: &[NodeId]) -> Result<Option<Plan>, PlanError> {
         let layout = self.layout(0);
         // Where hardly anything fits, it was found by costs that nobody measured, or after a longer search.
         let harder = |options: &Options| Options {
@@ -216,7 +231,7 @@ impl<'a> Chooser<'a> {
         };
         let mut plan = None;
         for options in [self.options.clone(), self.plain.clone(), harder(&self.options), harder(&self.plain)] {
-            plan = self.step(0, &options).in_arena(&layout, arena, nodes)?;
+            plan = self.step(0, &options).in_arena(&layout, arena, nodes, like)?;
             if plan.is_some() {
                 break;
             }
@@ -534,6 +549,7 @@ mod tests {
             };
             let states: Vec<State> = states.iter().map(filed).collect();
             let nodes = plan.graph.nodes().len() + 8 + whole.nodes().len() / 4;
+            let order = Step { graph: &whole, batch: batch(rows), cut }.order().unwrap();
             for fewer in [1, 2, 3, 63, 64, 65, 127, 129, 255, 256, 257, 383, 449, 511, 513, 577, 639, 641, 698, 699] {
                 let graph = chain(fewer, 8, true).0;
                 let cut = cut.map(|cut| cut.for_fewer(fewer, rows));
@@ -541,7 +557,7 @@ mod tests {
                 let options = Options { split: cut.is_some(), ..options.clone() };
                 let chooser = Chooser::new(&[step], &states, &options).unwrap();
                 let room = Reserve { least: 0, spare: true }.of(plan.arena_bytes);
-                let found = chooser.in_arena(room, nodes as u64).unwrap();
+                let found = chooser.in_arena(room, nodes as u64, &order).unwrap();
                 let found = found.unwrap_or_else(|| panic!("{fewer} of {rows} rows, {split} {recompute} {spill}"));
                 assert!(found.arena_bytes <= room && found.graph.nodes().len() <= nodes);
             }

@@ -59,6 +59,18 @@ pub fn schedule(graph: &Graph) -> Vec<NodeId> {
     order
 }
 
+/// Whether the nodes of a graph may run in this order, of another graph maybe.
+pub fn is_order(graph: &Graph, order: &[NodeId]) -> bool {
+    let n_nodes = graph.nodes().len();
+    let mut places = vec![usize::MAX; n_nodes];
+    for (place, id) in order.iter().enumerate().filter(|(_, id)| (id.0 as usize) < n_nodes) {
+        places[id.0 as usize] = place;
+    }
+    let (successors, _) = dependencies(graph);
+    let in_turn = |from: usize| successors[from].iter().all(|&to| places[from] < places[to as usize]);
+    order.len() == n_nodes && places.iter().all(|&place| place < n_nodes) && (0..n_nodes).all(in_turn)
+}
+
 /// Whether running a node now takes no more memory than it gives back.
 fn frees(graph: &Graph, id: NodeId, uses: &[usize]) -> bool {
     let node = graph.node(id);

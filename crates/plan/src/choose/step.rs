@@ -504,8 +504,15 @@ impl Planning<'_> {
         Ok(cheapest)
     }
 
-    /// The cheapest plan that is found soon in an arena of so many bytes and with so many nodes at most; where none is, the least of a variant.
-    pub fn in_arena(&self, layout: &StateLayout, arena: u64, nodes: u64) -> Result<Option<Plan>, PlanError> {
+    /// The cheapest plan that is found soon in an arena of so many bytes and with so many nodes at most; where none is, the least of a variant. Nodes run in the order
+    /// `like` others where they may.
+    pub fn in_arena(
+        &self,
+        layout: &StateLayout,
+        arena: u64,
+        nodes: u64,
+        like: &[NodeId],
+    ) -> Result<Option<Plan>, PlanError> {
         let fits = |plan: &Plan| plan.arena_bytes <= arena && plan.graph.nodes().len() as u64 <= nodes;
         let mut cheapest: Option<Plan> = None;
         for (i, variant) in self.step.variants.iter().enumerate() {
@@ -514,11 +521,12 @@ impl Planning<'_> {
                 continue;
             }
             let Opened { graph, order, split } = self.step.open(variant.cut)?;
+            let order = if schedule::is_order(&graph, like) { like } else { &order };
             let mut found = None;
             // What is found for a little more may have less alive than was asked for.
             for part in 0..=ABOVE {
                 let options = Options { limit: Some(arena + arena * part / ABOVE_OF), ..(*self.options).clone() };
-                if let Outcome::Plan(mut plan) = limit::plan_soon(&graph, &order, layout, &options, below)?
+                if let Outcome::Plan(mut plan) = limit::plan_soon(&graph, order, layout, &options, below)?
                     && plan.live_bytes <= arena
                 {
                     if !fits(&plan) {
@@ -533,7 +541,7 @@ impl Planning<'_> {
             if found.is_none() && cheapest.is_none() {
                 // There is room for so many nodes as there are: the arena alone counts.
                 let options = Options { node_bytes: 0, ..(*self.options).clone() };
-                if let Some((mut plan, ..)) = limit::least_plan(&graph, &order, layout, &options, u64::MAX)? {
+                if let Some((mut plan, ..)) = limit::least_plan(&graph, order, layout, &options, u64::MAX)? {
                     if !fits(&plan) {
                         limit::tighten(&mut plan);
                     }

@@ -5,7 +5,7 @@ use super::limit::{Fixed, GRAIN, HEAP_OF_A_NODE, Room, search_bytes};
 use crate::error::Error;
 use plimsoll_budget::Bytes;
 use plimsoll_exec::{ExecError, SpillFile, calibrate};
-use plimsoll_graph::Graph;
+use plimsoll_graph::{Graph, NodeId};
 use plimsoll_kernels::Pool;
 use plimsoll_plan::choose::{Refusal, State};
 use plimsoll_plan::evict::Effort;
@@ -342,17 +342,18 @@ impl Terms {
     }
 
     /// A plan for one step more, if one is found: on states that stay where they are, in an arena that is there already, with so many nodes at most, cut as the step says
-    /// or not at all; by costs that are known.
+    /// or not at all, in the order `like` others where it may; by costs that are known.
     pub(crate) fn plan_beside(
         &self,
         step: Step<'_>,
         states: &[State],
         (arena, nodes): (u64, usize),
+        like: &[NodeId],
         may_spill: bool,
     ) -> Result<Option<Plan>, PlanError> {
         let costs = self.costs.clone().unwrap_or_default().settled();
         let options = Options { costs, split: step.cut.is_some(), ..self.options(may_spill) };
-        Chooser::new(&[step], states, &options)?.in_arena(arena, nodes as u64)
+        Chooser::new(&[step], states, &options)?.in_arena(arena, nodes as u64, like)
     }
 
     /// What the ops of these steps cost on this machine: from earlier runs, and measured where nothing is known, in so much `room`, or what graphs leave.

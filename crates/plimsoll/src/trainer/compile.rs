@@ -15,7 +15,7 @@ use plimsoll_exec::{Engine, ProgramId, Settings};
 use plimsoll_graph::{Graph, Value};
 use plimsoll_kernels::gemm::Packing;
 use plimsoll_plan::split::{Cut, SplitInfo};
-use plimsoll_plan::{Choice, Options, Plan, StateLayout, plan};
+use plimsoll_plan::{Choice, Options, Plan, StateLayout, Step, plan};
 use plimsoll_tensor::{DType, Shape, Tensor, TensorType};
 use std::path::{Path, PathBuf};
 
@@ -234,19 +234,29 @@ impl Trainer {
 
     /// A plan of a step that needs no more memory than there is for a step that is ready.
     fn plan_in_place_of(&mut self, ready: usize, key: &StepKey) -> Result<Option<Plan>, Error> {
+        let steps = &self.compiled.as_ref().expect("compiled before").steps;
+        let (whole, cut, nodes) = (steps[ready].key.clone(), steps[ready].cut, steps[ready].nodes);
+        // What frees memory when it runs early does so for more rows, maybe not for fewer: they run in the same order.
+        let graph = self.trace(&whole)?;
+        let order = self.cut_step(&whole, &graph, cut).order()?;
+        drop(graph);
         let graph = self.trace(key)?;
-        let Compiled { engine, arena, steps, .. } = self.compiled.as_ref().expect("compiled before");
-        let ready = &steps[ready];
+        let mut step = self.cut_step(key, &graph, cut);
+        step.cut = step.cut.map(|cut| cut.for_fewer(key.batch, whole.batch));
+        let Compiled { engine, arena, .. } = self.compiled.as_ref().expect("compiled before");
         let layout = engine.state_layout();
         let mut states = states(&self.variables);
         states.iter_mut().for_each(|s| (s.rank, s.filed) = (None, layout.in_file(&s.name).is_some()));
-        let mut step = self.steps(std::slice::from_ref(key), std::slice::from_ref(&graph)).remove(0);
-        step.cut = step.cut.or(ready.cut).map(|cut| cut.for_fewer(key.batch, ready.key.batch));
-        let room = (*arena, ready.nodes);
-        let plan = self.terms.plan_beside(step, &states, room, engine.file_bytes() > Bytes::ZERO)?;
+        let plan = self.terms.plan_beside(step, &states, (*arena, nodes), &order, engine.file_bytes() > Bytes::ZERO)?;
         drop(graph);
         give_back_heap();
         Ok(plan)
+    }
+
+    /// A step that is cut in one way only: as was asked for, or else like this.
+    fn cut_step<'g>(&self, key: &StepKey, graph: &'g Graph, cut: Option<Cut>) -> Step<'g> {
+        let step = self.steps(std::slice::from_ref(key), std::slice::from_ref(graph)).remove(0);
+        Step { cut: step.cut.or(cut), ..step }
     }
 
     fn made(&self) -> Made {
