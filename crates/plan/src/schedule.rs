@@ -139,3 +139,24 @@ fn dependencies(graph: &Graph) -> (Vec<Vec<u32>>, Vec<usize>) {
     }
     (successors, waiting)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_tensor::{DType, TensorType};
+
+    #[test]
+    fn an_order_keeps_to_who_reads_and_who_changes() {
+        let mut g = Graph::new();
+        let w = g.state("w", TensorType::new(DType::F32, [4]));
+        let y = g.tanh(w).unwrap(); // node 0
+        let z = g.square(w).unwrap(); // node 1
+        g.assign(w, y).unwrap(); // node 2, when both have read
+        g.output("z", z);
+        let may = |order: &[u32]| is_order(&g, &order.iter().map(|&id| NodeId(id)).collect::<Vec<_>>());
+        assert!(is_order(&g, &schedule(&g)));
+        assert!(may(&[0, 1, 2]) && may(&[1, 0, 2]));
+        assert!(!may(&[0, 2, 1]) && !may(&[2, 0, 1]));
+        assert!(!may(&[0, 1]) && !may(&[0, 1, 1]) && !may(&[0, 1, 3]) && !may(&[0, 1, 2, 2]));
+    }
+}
