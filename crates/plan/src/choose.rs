@@ -231,7 +231,7 @@ impl<'a> Chooser<'a> {
         };
         let mut plan = None;
         for options in [self.options.clone(), self.plain.clone(), harder(&self.options), harder(&self.plain)] {
-            plan = self.step(0, &options).in_arena(&layout, arena, nodes, like)?;
+            plan = self.step(0, &options).in_arena(&layout, Size { arena, nodes }, like)?;
             if plan.is_some() {
                 break;
             }

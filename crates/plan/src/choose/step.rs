@@ -504,48 +504,25 @@ impl Planning<'_> {
         Ok(cheapest)
     }
 
-    /// The cheapest plan that is found soon in an arena of so many bytes and with so many nodes at most; where none is, the least of a variant. Nodes run in the order
-    /// `like` others where they may.
-    pub fn in_arena(
-        &self,
-        layout: &StateLayout,
-        arena: u64,
-        nodes: u64,
-        like: &[NodeId],
-    ) -> Result<Option<Plan>, PlanError> {
-        let fits = |plan: &Plan| plan.arena_bytes <= arena && plan.graph.nodes().len() as u64 <= nodes;
+    /// The cheapest plan that is found soon in an arena that is no larger, and with no more nodes; where none is, the least of a variant. Nodes run in the order `like` others
+    /// where they may and a plan is found so.
+    pub fn in_arena(&self, layout: &StateLayout, room: Size, like: &[NodeId]) -> Result<Option<Plan>, PlanError> {
         let mut cheapest: Option<Plan> = None;
         for (i, variant) in self.step.variants.iter().enumerate() {
             let below = cheapest.as_ref().map_or(f64::INFINITY, |plan| plan.recomputed.seconds);
-            if variant.n_nodes as u64 > nodes || self.seconds[i] >= below {
+            if variant.n_nodes as u64 > room.nodes || self.seconds[i] >= below {
                 continue;
             }
             let Opened { graph, order, split } = self.step.open(variant.cut)?;
-            let order = if schedule::is_order(&graph, like) { like } else { &order };
+            let orders = [Some(like).filter(|like| schedule::is_order(&graph, like)), Some(&*order)];
             let mut found = None;
-            // What is found for a little more may have less alive than was asked for.
-            for part in 0..=ABOVE {
-                let options = Options { limit: Some(arena + arena * part / ABOVE_OF), ..(*self.options).clone() };
-                if let Outcome::Plan(mut plan) = limit::plan_soon(&graph, order, layout, &options, below)?
-                    && plan.live_bytes <= arena
-                {
-                    if !fits(&plan) {
-                        limit::tighten(&mut plan);
-                    }
-                    found = Some(*plan).filter(fits);
-                }
+            for order in orders.into_iter().flatten() {
+                found = match cheapest {
+                    None => self.any_in_arena(&graph, order, layout, room)?,
+                    Some(_) => self.soon_in_arena(&graph, order, layout, room, (room.arena, below))?,
+                };
                 if found.is_some() || cheapest.is_some() {
                     break;
-                }
-            }
-            if found.is_none() && cheapest.is_none() {
-                // There is room for so many nodes as there are: the arena alone counts.
-                let options = Options { node_bytes: 0, ..(*self.options).clone() };
-                if let Some((mut plan, ..)) = limit::least_plan(&graph, order, layout, &options, u64::MAX)? {
-                    if !fits(&plan) {
-                        limit::tighten(&mut plan);
-                    }
-                    found = Some(plan).filter(fits);
                 }
             }
             let found = found.map(|plan| self.complete(plan, i, split));
@@ -554,11 +531,59 @@ impl Planning<'_> {
         Ok(cheapest)
     }
 
+    /// A plan in such an arena, if one is found.
+    fn any_in_arena(
+        &self,
+        graph: &Graph,
+        order: &[NodeId],
+        layout: &StateLayout,
+        room: Size,
+    ) -> Result<Option<Plan>, PlanError> {
+        // What is found for a little more may have less alive than was asked for.
+        for part in 0..=ABOVE {
+            let target = (room.arena + room.arena * part / ABOVE_OF, f64::INFINITY);
+            if let Some(plan) = self.soon_in_arena(graph, order, layout, room, target)? {
+                return Ok(Some(plan));
+            }
+        }
+        // There is room for so many nodes as there are: the arena alone counts.
+        let options = Options { node_bytes: 0, ..(*self.options).clone() };
+        let least = limit::least_plan(graph, order, layout, &options, u64::MAX)?;
+        Ok(least.and_then(|(plan, ..)| tightened(plan, room)))
+    }
+
+    /// The same, if it is found soon for a target, and takes less than so many seconds.
+    fn soon_in_arena(
+        &self,
+        graph: &Graph,
+        order: &[NodeId],
+        layout: &StateLayout,
+        room: Size,
+        (target, below): (u64, f64),
+    ) -> Result<Option<Plan>, PlanError> {
+        let options = Options { limit: Some(target), ..(*self.options).clone() };
+        Ok(match limit::plan_soon(graph, order, layout, &options, below)? {
+            Outcome::Plan(plan) => tightened(*plan, room),
+            _ => None,
+        })
+    }
+
     /// The variant that was cut so.
     fn variant_of(&self, split: Option<&SplitInfo>) -> usize {
         let wanted = split.map(|s| (s.entries, s.stretches));
         self.step.variants.iter().position(|v| v.cut.map(|c| (c.entries, c.stretches)) == wanted).unwrap_or(0)
     }
+}
+
+/// A plan, if it has no more nodes and finds room in such an arena.
+fn tightened(mut plan: Plan, room: Size) -> Option<Plan> {
+    if plan.live_bytes > room.arena || plan.graph.nodes().len() as u64 > room.nodes {
+        return None;
+    }
+    if plan.arena_bytes > room.arena {
+        limit::tighten(&mut plan);
+    }
+    Some(plan).filter(|plan| plan.arena_bytes <= room.arena)
 }
 
 /// Whether a step needs much less when not all of its sums are there at once.
