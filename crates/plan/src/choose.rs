@@ -552,7 +552,7 @@ mod tests {
             let order = Step { graph: &whole, batch: batch(rows), cut }.order().unwrap();
             for fewer in [1, 2, 3, 63, 64, 65, 127, 129, 255, 256, 257, 383, 449, 511, 513, 577, 639, 641, 698, 699] {
                 let graph = chain(fewer, 8, true).0;
-                let cut = cut.map(|cut| cut.for_fewer(fewer, rows));
+                let cut = cut.map(|cut| cut.for_fewer(rows));
                 let step = Step { graph: &graph, batch: batch(fewer), cut };
                 let options = Options { split: cut.is_some(), ..options.clone() };
                 let chooser = Chooser::new(&[step], &states, &options).unwrap();

@@ -39,14 +39,14 @@ pub struct Cut {
     pub exact: bool,
     /// Stretches of nodes that run on all slices one after another, with about as many bytes of sums in each.
     pub stretches: usize,
-    /// Nodes whose operands have no more bytes run on the whole batch where possible: cutting them gains nothing.
-    pub small: usize,
+    /// Entries of the batch it was chosen for: one of fewer entries is cut at the same nodes, so that it has no more of them.
+    pub chosen_for: Option<usize>,
 }
 
 impl Cut {
     /// Slices of so many entries that leave every bit as it is.
     pub fn exact(entries: usize) -> Cut {
-        Cut { entries, exact: true, stretches: 1, small: SMALL }
+        Cut { entries, exact: true, stretches: 1, chosen_for: None }
     }
 
     /// So many slices of a batch, whether they leave every bit as it is or not.
@@ -54,9 +54,9 @@ impl Cut {
         Cut { exact: false, ..Cut::exact(entries.div_ceil(slices)) }
     }
 
-    /// The same for a batch of fewer entries than the `of` it was chosen for: what was not small then is not small now.
-    pub fn for_fewer(self, entries: usize, of: usize) -> Cut {
-        Cut { small: self.small * entries / of, ..self }
+    /// The same for a batch of fewer entries than it was chosen for.
+    pub fn for_fewer(self, chosen_for: usize) -> Cut {
+        Cut { chosen_for: Some(chosen_for), ..self }
     }
 }
 
@@ -106,8 +106,8 @@ pub struct Barrier {
     pub bytes: u64,
 }
 
-/// What is small.
-const SMALL: usize = 64 << 10;
+/// Nodes whose operands have no more bytes run on the whole batch where possible: cutting them gains nothing.
+const SMALL: u64 = 64 << 10;
 
 /// How each node runs.
 #[derive(Clone, Debug)]
@@ -198,11 +198,11 @@ impl<'a> Splitter<'a> {
         matches!(self.ways[id.0 as usize], Way::Cut { .. })
     }
 
-    /// Bytes of a node's operands that exist in pieces, put together.
-    fn joined_bytes(&self, node: &Node) -> u64 {
+    /// A node's operands that exist in pieces.
+    fn joined<'n>(&'n self, node: &'n Node) -> impl Iterator<Item = Value> + 'n {
         let inputs = node.inputs.iter().enumerate();
         let joined = inputs.filter(|(i, v)| self.in_pieces[v.0 as usize] && !node.inputs[..*i].contains(v));
-        joined.map(|(_, v)| self.graph.ty(*v).bytes() as u64).sum()
+        joined.map(|(_, &v)| v)
     }
 
     /// The nodes that need whole values that exist in pieces, largest first: what stands in the way of cutting.
@@ -210,7 +210,7 @@ impl<'a> Splitter<'a> {
         let mut barriers: Vec<Barrier> = Vec::new();
         for (id, node) in self.graph.nodes() {
             if matches!(self.ways[id.0 as usize], Way::Whole) {
-                let bytes = self.joined_bytes(node);
+                let bytes = self.joined(node).map(|v| self.graph.ty(v).bytes() as u64).sum();
                 if bytes > 0 {
                     barriers.push(Barrier { node: id, bytes });
                 }
@@ -231,13 +231,16 @@ impl<'a> Splitter<'a> {
         let given: Vec<Split> = node.inputs.iter().map(|v| self.relation[v.0 as usize]).collect();
         let pieces = node.inputs.iter().any(|v| self.in_pieces[v.0 as usize]);
         let Some((inputs, outputs)) = present(node, &given, &types) else { return Way::Whole };
-        // What can be had whole at little cost, or for nothing, is whole; it still relates to the batch.
-        let small = types.bytes() as usize <= self.cut.small || node.op.is_view();
-        let is_at_once = self.is_better_at_once(node, &outputs);
-        let whole = small && !pieces || !is_at_once && !self.is_cut_well(node, &inputs, &outputs, &types);
         for (&value, &split) in node.outputs.iter().zip(&outputs) {
             // A sum over the batch is whole once all slices are added.
             self.relation[value.0 as usize] = if split == Split::Partial { Split::Whole } else { split };
+        }
+        // What can be had whole at little cost, or for nothing, is whole; it still relates to the batch.
+        let bytes: u64 = node.inputs.iter().chain(&node.outputs).map(|&v| self.bytes_chosen_for(v)).sum();
+        let small = bytes <= SMALL || node.op.is_view();
+        let is_at_once = self.is_better_at_once(node, &outputs);
+        let whole = small && !pieces || !is_at_once && !self.is_cut_well(node, &inputs, &outputs, &types);
+        for (&value, &split) in node.outputs.iter().zip(&outputs) {
             self.in_pieces[value.0 as usize] = !whole && matches!(split, Split::Axis(_));
         }
         match whole {
@@ -249,8 +252,17 @@ impl<'a> Splitter<'a> {
 
     /// Whether all that a node makes are sums, and these are larger than the operands that would have to be kept for it.
     fn is_better_at_once(&self, node: &Node, outputs: &[Split]) -> bool {
-        let bytes: u64 = node.outputs.iter().map(|v| self.graph.ty(*v).bytes() as u64).sum();
-        outputs.iter().all(|split| *split == Split::Partial) && bytes > self.joined_bytes(node)
+        let made: u64 = node.outputs.iter().map(|&v| self.bytes_chosen_for(v)).sum();
+        let kept: u64 = self.joined(node).map(|v| self.bytes_chosen_for(v)).sum();
+        outputs.iter().all(|split| *split == Split::Partial) && made > kept
+    }
+
+    /// Bytes of a value in the batch that the cut was chosen for.
+    fn bytes_chosen_for(&self, value: Value) -> u64 {
+        let bytes = self.graph.ty(value).bytes();
+        let is_related = matches!(self.relation[value.0 as usize], Split::Axis(_));
+        let entries = self.cut.chosen_for.filter(|_| is_related);
+        entries.map_or(bytes, |entries| bytes.div_ceil(self.batch.entries) * entries) as u64
     }
 
     /// Whether a node may run on slices.

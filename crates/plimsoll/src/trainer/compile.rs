@@ -242,7 +242,7 @@ impl Trainer {
         drop(graph);
         let graph = self.trace(key)?;
         let mut step = self.cut_step(key, &graph, cut);
-        step.cut = step.cut.map(|cut| cut.for_fewer(key.batch, whole.batch));
+        step.cut = step.cut.map(|cut| cut.for_fewer(whole.batch));
         let Compiled { engine, arena, .. } = self.compiled.as_ref().expect("compiled before");
         let layout = engine.state_layout();
         let mut states = states(&self.variables);
