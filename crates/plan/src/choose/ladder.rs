@@ -95,7 +95,8 @@ impl Chooser<'_> {
         let (mut missed, mut ends) = (0, true);
         for (looked, &rung) in below.iter().enumerate() {
             if looked >= reach.nearest && best.is_some() || is_enough(&best) {
-                ends = false;
+                // Where the nearest have none, the last one is near.
+                ends = missed > 0 && !is_enough(&best);
                 break;
             }
             let than = if looked < reach.anyway { known } else { seconds(&best) };
