@@ -7,12 +7,17 @@ use plimsoll_kernels::gemm::{Into, Mat, MatMut, chunk_terms, matmul};
 use std::time::Instant;
 
 /// Rows, inner size, columns.
-const SIZES: [(&str, usize, usize, usize); 7] = [
+const SIZES: [(&str, usize, usize, usize); 12] = [
     ("W6", 4096, 2048, 2048),
     ("W5 projections", 2048, 256, 768),
     ("W5 wide", 2048, 256, 1024),
     ("W5 narrow", 2048, 1024, 256),
     ("W5 logits", 2048, 256, 8192),
+    ("W5 wide, 1/4", 512, 256, 1024),
+    ("W5 narrow, 1/4", 512, 1024, 256),
+    ("W5 logits, 1/4", 512, 256, 8192),
+    ("W5 wide, 1/8", 256, 256, 1024),
+    ("W5 logits, 1/8", 256, 256, 8192),
     ("GPT 384", 2048, 384, 1536),
     ("LSTM", 8192, 512, 2048),
 ];

@@ -372,7 +372,7 @@ impl RowTiles {
     fn new(rows: usize, tiles_n: usize, threads: usize, most: usize) -> RowTiles {
         let whole_blocks = rows / TILE_ROWS;
         let mut joined = most;
-        while joined > 1 && whole_blocks.div_ceil(joined) * tiles_n < 4 * threads {
+        while joined > 1 && whole_blocks.div_ceil(joined) * tiles_n < 2 * threads {
             joined /= 2;
         }
         let rest = !rows.is_multiple_of(TILE_ROWS);
