@@ -357,7 +357,7 @@ impl<'a> Splitter<'a> {
             let value = builder.whole_value(output.value)?;
             builder.new.output(&output.name, value);
         }
-        let barrier = self.barriers().into_iter().find(|b| b.bytes > SMALL as u64);
+        let barrier = self.barriers().into_iter().find(|b| b.bytes > SMALL);
         let info = SplitInfo {
             slices: self.n_slices(),
             entries: self.cut.entries,
