@@ -230,7 +230,7 @@ impl Trainer {
     /// Slices that a batch of fewer rows may have more: 9 rows go into 5 slices where 6 were asked for, of 2 rows and a last one of 1, but 6 rows into 6.
     pub(super) fn slices_besides(&self, key: &StepKey) -> usize {
         let Some(asked) = self.slices_of(key) else { return 0 };
-        let slices = key.batch.div_ceil(key.batch.div_ceil(asked));
+        let slices = key.batch.div_ceil(key.batch.div_ceil(asked).max(1));
         asked.min(key.batch.saturating_sub(1)).saturating_sub(slices)
     }
 
